@@ -1,0 +1,1 @@
+"""Ratios against peers and limits, measured side by side: ``python -m benchmarks NAME --json``."""

@@ -1,0 +1,32 @@
+"""``python -m benchmarks NAME [--json]``: one JSON object whose ``ratios`` maps a name to a median ratio."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from importlib import import_module
+
+NAMES = {
+    "loop": "fit against a bare PyTorch loop, and seal and llf against normal (about a minute)",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="; ".join(
+        f"{name}: {what}" for name, what in NAMES.items()))  # fmt: skip
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("--json", action="store_true", help="print the JSON object only")
+    parser.add_argument("--repetitions", type=int, default=None)
+    options = parser.parse_args()
+    measured = import_module(f"benchmarks.{options.name}").measure(options.repetitions)
+    if options.json:
+        print(json.dumps(measured))
+        return
+    for name, ratio in measured["ratios"].items():
+        low, high = measured["spread"][name]
+        print(f"{name:24} {ratio:6.3f} ×   (middle half {low:.3f} to {high:.3f})")
+    print(json.dumps(measured["details"], indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""``fallow list methods|models|data``: the catalogue."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from fallow.core.errors import unknown
+
+KINDS = ("methods", "models", "data")
+
+
+def catalogue(
+    what: Annotated[str, typer.Argument(help="methods, models or data")],
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+) -> None:
+    """List the methods, models or data sets that fallow knows."""
+    if what not in KINDS:
+        raise unknown("catalogue", what, KINDS)
+    entries = _entries(what)
+    if as_json:
+        print(json.dumps({what: entries}, ensure_ascii=False))
+        return
+    width = max(len(name) for name in entries)
+    for name, entry in entries.items():
+        print(f"{name:<{width}}  {entry['summary']}")
+        if entry.get("settings"):
+            listed = ", ".join(f"{key}={value}" for key, value in entry["settings"].items())
+            print(f"{'':<{width}}  settings: {listed}")
+
+
+def _entries(what: str) -> dict[str, dict[str, object]]:
+    if what == "methods":
+        from fallow.methods import REGISTRY
+
+        return {name: {"summary": kind.summary, "settings": kind().settings()} for name, kind in REGISTRY.items()}
+    if what == "models":
+        from fallow.models import MODELS
+
+        return {name: {"summary": entry.description} for name, entry in MODELS.items()}
+    from fallow.data import BUNDLED
+
+    return {name: {"summary": entry.summary} for name, entry in BUNDLED.items()}

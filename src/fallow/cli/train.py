@@ -1,0 +1,159 @@
+"""``fallow train DATA``: one model, kept with its record; stops and resumes anywhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fallow.core.errors import RequestError
+
+if TYPE_CHECKING:
+    from fallow.fitting import Result
+
+_data, _method, _optim, _run = "Data and model", "Method", "Optimisation", "Run"
+
+
+def train(
+    data: Annotated[str, typer.Argument(help="a bundled name (digits, synthetic:alpha=0.5) or a path")],
+    method: Annotated[
+        str, typer.Option(help="with settings, and summed: seal:scale=0.1 or llf+sagd (see: fallow list methods)")
+    ] = "normal",
+    model: Annotated[
+        str | None, typer.Option(help="scnn, resnet18:width=16, … or your module:factory; default by the data")
+    ] = None,
+    split: Annotated[str, typer.Option(help="where late layers begin: layer3, 2 (blocks) or 0.5")] = "0.5",
+    weights: Annotated[Path | None, typer.Option(help="pretrained weights to start from")] = None,
+    keep: Annotated[int | None, typer.Option("--train", help="keep this many training examples")] = None,
+    val: Annotated[float, typer.Option(help="share of the training examples for validation")] = 0.2,
+    generations: Annotated[int, typer.Option(help="the first, ordinary one included")] = 4,
+    epochs: Annotated[int, typer.Option(help="in each generation")] = 20,
+    batch_size: Annotated[int, typer.Option()] = 32,
+    optimizer: Annotated[str, typer.Option(help="sgd or adamw")] = "sgd",
+    lr: Annotated[float, typer.Option(help="the initial learning rate")] = 0.01,
+    momentum: Annotated[float, typer.Option()] = 0.9,
+    weight_decay: Annotated[float, typer.Option()] = 5e-4,
+    schedule: Annotated[str, typer.Option(help="cosine, constant or plateau (halve when validation stalls)")] = "cosine",
+    warmup: Annotated[float, typer.Option(help="epochs of warm-up in each generation")] = 0.0,
+    label_smoothing: Annotated[float, typer.Option()] = 0.1,
+    clip: Annotated[float | None, typer.Option(help="the largest norm of the gradient")] = None,
+    accumulate: Annotated[int, typer.Option(help="micro-batches in a batch")] = 1,
+    precision: Annotated[str, typer.Option(help="float32 or bf16")] = "float32",
+    patience: Annotated[int | None, typer.Option(help="end a generation after this many epochs without progress")] = None,
+    augment: Annotated[str, typer.Option(help="none, flip, crop, flip+crop or auto")] = "auto",
+    evaluate_every: Annotated[int, typer.Option(help="epochs between two looks at validation")] = 1,
+    seed: Annotated[int, typer.Option()] = 0,
+    out: Annotated[Path | None, typer.Option(help="the run's folder; default: the next free one in runs/")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on with the run in --out")] = False,
+    checkpoint_every: Annotated[float, typer.Option(help="seconds between two checkpoints")] = 15.0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
+    devices: Annotated[int, typer.Option(help="processes, by Lightning Fabric")] = 1,
+    workers: Annotated[int, typer.Option(help="processes that read images too many for memory")] = 0,
+    threads: Annotated[int | None, typer.Option(help="threads of torch on the CPU")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+) -> None:
+    """Train one model on DATA and keep it with its record."""
+    if resume and out is None:
+        raise RequestError("--resume needs --out: the folder of the run to go on with")
+    import torch
+
+    from fallow.cli.display import Progress
+    from fallow.fitting import fit
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    folder = out or _free_folder(data, method, seed)
+    with Progress() as progress:
+        result = fit(
+            model,
+            data,
+            method,
+            optimizer=optimizer,
+            weights=weights,
+            train=keep,
+            val=val,
+            out=folder,
+            resume=resume,
+            checkpoint_every=checkpoint_every,
+            device=device,
+            devices=devices,
+            workers=workers,
+            observer=progress.show if progress.live else None,
+            generations=generations,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            schedule=schedule,
+            warmup=warmup,
+            label_smoothing=label_smoothing,
+            clip=clip,
+            accumulate=accumulate,
+            precision=precision,
+            patience=patience,
+            augment=augment,
+            evaluate_every=evaluate_every,
+            split=_split(split),
+            seed=seed,
+        )
+    if result.folder is None:  # another process than the first
+        return
+    record = json.loads((result.folder / "run.json").read_text())
+    if as_json:
+        print(json.dumps(result.describe() | {"out": str(result.folder), "run": record}, ensure_ascii=False))
+    else:
+        _report(result, record)
+
+
+def _report(result: Result, record: dict[str, Any]) -> None:
+    """What was done, generation by generation."""
+    data = record["data"]
+    sizes = ", ".join(f"{data['sizes'][part]} {part}" for part in ("train", "val", "test") if data["sizes"].get(part))
+    print(f"{data['name']}: {sizes} examples of {len(data['classes'])} classes; {record['model']}, {record['method']}")
+    for note in record["notes"]:
+        print(f"note: {note}")
+    if record["pretrained"]:
+        print(record["pretrained"])
+    if record.get("partition_table"):
+        print(record["partition_table"])
+    print()
+    print("generation  epochs  forgot to   validation (best)         test (best)")
+    for row in result.generations:
+        last, best = row["last"], row.get("best", {})
+        forgot = _percent(row.get("forgot_to"))
+        val = f"{_percent(last.get('val_accuracy'))} ({_percent(best.get('val_accuracy'))})"
+        test = f"{_percent(last.get('test_accuracy'))} ({_percent(best.get('test_accuracy'))})"
+        print(f"{row['generation']:>10}  {row['epochs']:>6}  {forgot:>9}  {val:>18}  {test:>18}")
+    kept = [row["forgot_to"] for row in result.generations if row.get("forgot_to") is not None]
+    if kept and min(kept) > 0.9:
+        print("note: nothing was forgotten: the training accuracy right after was still", _percent(min(kept)))
+    print(f"\n{result.steps} steps in {result.seconds:.1f} s; kept in {result.folder}")
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def _split(text: str) -> str | int | float:
+    """2 is a number of blocks, 0.5 a share of them, anything else a path."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _free_folder(data: str, method: str, seed: int) -> Path:
+    """The next free folder in runs/, named after what runs there."""
+    stem = re.sub(r"[^A-Za-z0-9.+=-]+", "_", f"{Path(data).stem or data}-{method}-seed{seed}")
+    for number in range(1, sys.maxsize):
+        folder = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
+        if not folder.exists():
+            return folder
+    raise AssertionError("unreachable")

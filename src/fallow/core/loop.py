@@ -1,0 +1,188 @@
+"""The one loop that runs every method::
+
+    method.begin(ctx)                                # SEAL: one parameter group per side
+    for generation in clock.generations_left():
+        method.begin_generation(ctx)                 # LLF, LW, WELS: re-draw, rescale, prune
+        for epoch in clock.epochs_left():
+            method.begin_epoch(ctx)                  # SEAL: the early layers ascend, or no longer
+            for batch in method.stream(ctx):         # FixMatch: + unlabelled; MAML: tasks
+                def gradients():                     # zero, forward, backward at the present weights
+                    return ctx.backward(batch)       #   method.loss + method.penalty, over all micro-batches
+                method.update(ctx, gradients)        # SAM: gradients() twice; default: once, then ctx.step()
+                                                     #   ctx.step(): clip, method.before_step, optimiser
+                method.end_step(ctx)                 # IMP: keep the mask; EMA: average
+            method.end_epoch(ctx)
+            evaluate on validation                   # method.evaluated(ctx): the model to look at
+        method.end_generation(ctx)
+    method.end(ctx)
+
+The clock's position says which of these hooks have run, so a checkpoint taken between any two steps
+goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fallow.core.context import Context
+from fallow.core.errors import WorkError
+from fallow.core.seeds import mix
+from fallow.evaluate.accuracy import Score
+
+LIVE = 0.2  # seconds between two looks at a running epoch
+
+
+def run(ctx: Context) -> None:
+    """Train to the end, from wherever the clock stands."""
+    method, clock = ctx.method, ctx.clock
+    for _generation in clock.generations_left():
+        if clock.epoch == 0 and clock.step == 0:
+            save(ctx, due=True)
+            ctx.schedule.restart()
+            ctx.generation_best, ctx.waited, ctx.lowest = None, 0, float("inf")
+            method.begin_generation(ctx)
+        for epoch in clock.epochs_left():
+            if clock.step == 0:
+                if epoch > 0:
+                    save(ctx)
+                method.begin_epoch(ctx)
+                # one seed an epoch and process: dropout needs no state of other processes to resume
+                torch.manual_seed(mix(ctx.settings.seed, 2, clock.epoch_index, ctx.engine.global_rank))
+            run_epoch(ctx)
+            method.end_epoch(ctx)
+            if close_epoch(ctx):
+                clock.finish_generation()
+        method.end_generation(ctx)
+        close_generation(ctx)
+    save(ctx, due=True)
+    method.end(ctx)
+
+
+def run_epoch(ctx: Context) -> None:
+    """The steps of one epoch, or what is left of it. The host never waits for the device in here."""
+    method, clock = ctx.method, ctx.clock
+    ctx.wrapped.train()
+    wake = time.monotonic() + LIVE
+    for batch in method.stream(ctx):
+
+        def gradients(batch: Any = batch) -> Tensor:
+            return ctx.backward(batch)
+
+        ctx.set_rate()
+        ctx.losses.append(method.update(ctx, gradients))
+        method.end_step(ctx)
+        clock.step += 1
+        if time.monotonic() >= wake:
+            wake = look(ctx)
+
+
+def look(ctx: Context) -> float:
+    """Several times a second: is the loss finite, is a checkpoint due, what does the display show?"""
+    ctx.check()
+    if ctx.observer is not None:
+        ctx.observer(ctx)
+    if ctx.clock.step < ctx.clock.steps and ctx.engine.world_size == 1 and ctx.train.resumable:
+        save(ctx)
+    return time.monotonic() + LIVE
+
+
+def close_epoch(ctx: Context) -> bool:
+    """Evaluate and record the epoch; whether the generation should end early."""
+    clock, settings = ctx.clock, ctx.settings
+    row: dict[str, Any] = {
+        "generation": clock.generation + 1,
+        "epoch": clock.epoch + 1,
+        "phase": ctx.phase,
+        "lr": max(group["lr"] for group in ctx.optimizer.param_groups),
+        "train_loss": ctx.check(),
+    }
+    stop = False
+    if ctx.val is not None and ((clock.epoch + 1) % settings.evaluate_every == 0 or clock.epoch + 1 == clock.epochs):
+        found = ctx.score(ctx.val)
+        row |= {"val_loss": found.loss, "val_accuracy": found.accuracy}
+        if ctx.phase != "ascent":
+            ctx.schedule.observe(found.loss)
+        keep_best(ctx, found)
+        if found.loss < ctx.lowest or ctx.phase == "ascent":
+            ctx.lowest, ctx.waited = min(ctx.lowest, found.loss), 0
+        else:
+            ctx.waited += 1
+        stop = settings.patience is not None and ctx.waited >= settings.patience
+    elif ctx.val is None:
+        ctx.schedule.observe(row["train_loss"])
+    row |= ctx.row | {"seconds": round(ctx.seconds, 3)}
+    ctx.history.append(row)
+    ctx.row, ctx.seen = {}, []
+    if ctx.folder is not None:
+        ctx.folder.append(row)
+    if ctx.observer is not None:
+        ctx.observer(ctx)
+    return stop
+
+
+def keep_best(ctx: Context, found: Score) -> None:
+    """Keep the weights if they are the best yet on validation: of this generation, and of all."""
+    before = Score(*ctx.generation_best["score"]) if ctx.generation_best else None
+    if not found.better(before):
+        return
+    weights = {k: v.detach().cpu().clone() for k, v in ctx.method.evaluated(ctx).state_dict().items()}
+    position = {"generation": ctx.clock.generation + 1, "epoch": ctx.clock.epoch + 1}
+    ctx.generation_best = {"score": tuple(found), "weights": weights, **position}
+    if found.better(Score(*ctx.best["score"]) if ctx.best else None):
+        ctx.best = ctx.generation_best
+
+
+def close_generation(ctx: Context) -> None:
+    """Record the generation: last and best on validation, and the test score of both."""
+    rows = [row for row in ctx.history if row["generation"] == ctx.clock.generation + 1]
+    record: dict[str, Any] = {"generation": ctx.clock.generation + 1, "epochs": len(rows)}
+    forgot = [row["forgot_to"] for row in rows if "forgot_to" in row]
+    if forgot:
+        record["forgot_to"] = forgot[-1]
+    record["last"] = {key: rows[-1].get(key) for key in ("train_loss", "val_loss", "val_accuracy")}
+    if ctx.test is not None:
+        record["last"] |= _test(ctx)
+    if ctx.generation_best is not None:
+        best = ctx.generation_best
+        record["best"] = {"epoch": best["epoch"], "val_loss": best["score"][0], "val_accuracy": best["score"][1]}
+        if ctx.test is not None:
+            record["best"] |= _test_of(ctx, best["weights"])
+    ctx.generations.append(record)
+
+
+def _test(ctx: Context) -> dict[str, Any]:
+    assert ctx.test is not None
+    found = ctx.score(ctx.test)
+    return {"test_loss": found.loss, "test_accuracy": found.accuracy}
+
+
+def _test_of(ctx: Context, weights: dict[str, Tensor]) -> dict[str, Any]:
+    """The test score with other weights; the present ones come back."""
+    model = ctx.method.evaluated(ctx)
+    present = {k: v.detach().clone() for k, v in model.state_dict().items()}
+    model.load_state_dict(weights)
+    try:
+        return _test(ctx)
+    finally:
+        model.load_state_dict(present)
+
+
+def save(ctx: Context, due: bool = False) -> None:
+    """Write a checkpoint when the last is old enough, or one is ``due`` anyway."""
+    due = due or time.monotonic() - ctx.saved >= ctx.checkpoint_every
+    if ctx.engine.world_size > 1:
+        due = ctx.engine.broadcast(due)
+    if not due:
+        return
+    if not ctx.finite():
+        raise WorkError(
+            f"weights became non-finite before {ctx.clock}: lower the learning rate, or set clip; "
+            "the last good checkpoint is kept"
+        )
+    if ctx.folder is not None:
+        ctx.folder.save_checkpoint(ctx.state())
+    ctx.saved = time.monotonic()

@@ -1,0 +1,111 @@
+"""A run is a folder: what was asked, what happened, where it stands, what came out."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from fallow.core import checkpoint, files
+from fallow.core.errors import RequestError, WorkError
+
+
+class RunFolder:
+    """The folder of one run.
+
+    ========================  =================================================================
+    ``run.json``              settings, versions, seed, data, partition
+    ``metrics.jsonl``         one line an epoch
+    ``checkpoint``            where to go on; ``checkpoint.previous`` is the one before
+    ``last.safetensors``      the weights after the last epoch
+    ``best.safetensors``      the weights with the best validation accuracy
+    ``result.json``           the outcome; there when the run is complete
+    ========================  =================================================================
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.checkpoint = self.path / "checkpoint"
+
+    def open(self, identity: dict[str, Any], resume: bool, **remarks: Any) -> None:
+        """Start a new run here, or make sure that the one to go on with is the same run."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RequestError(f"{self.path} is a file: --out needs a folder")
+        known = self.path / "run.json"
+        if self.path.is_dir():
+            files.sweep(self.path)
+        if not known.exists():
+            if self.path.is_dir() and any(self.path.iterdir()):
+                raise RequestError(f"{self.path} holds other files and no run: choose an empty or a new folder")
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise WorkError(f"cannot make the folder {self.path}: {error.strerror}") from error
+            files.write_json(known, identity | remarks | {"versions": versions()})
+            return
+        if not resume:
+            raise RequestError(f"{self.path} already holds a run: add --resume to go on with it, or choose another --out")
+        try:
+            stored = json.loads(known.read_text())
+        except (OSError, ValueError) as error:
+            raise RequestError(f"{known} cannot be read ({error}): choose another --out") from error
+        plain = json.loads(json.dumps(identity))
+        if difference := _difference(stored, plain):
+            raise RequestError(f"{self.path} holds another run: {difference}; choose another --out")
+
+    def result(self) -> dict[str, Any] | None:
+        """The outcome, when the run is complete."""
+        path = self.path / "result.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def write_history(self, history: list[dict[str, Any]]) -> None:
+        """Make ``metrics.jsonl`` hold just these epochs (a resumed run drops what came after its checkpoint)."""
+        files.write(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in history).encode())
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Add one epoch to ``metrics.jsonl``."""
+        try:
+            with open(self.path / "metrics.jsonl", "a") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError as error:
+            raise WorkError(f"cannot write {self.path / 'metrics.jsonl'}: {error.strerror}") from error
+
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        """Replace the checkpoint."""
+        checkpoint.save(self.checkpoint, state)
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """The checkpoint to go on from, if there is one."""
+        return checkpoint.load(self.checkpoint) if self.checkpoint.exists() else None
+
+    def save_weights(self, name: str, state: dict[str, Tensor]) -> None:
+        """Keep a model's weights as ``NAME.safetensors``."""
+        plain = {key: value.detach().cpu().contiguous().clone() for key, value in state.items()}
+        files.write(self.path / f"{name}.safetensors", safetensors.torch.save(plain))
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write the outcome: the last thing that a run does."""
+        files.write_json(self.path / "result.json", result)
+
+
+def versions() -> dict[str, Any]:
+    """What the bits of a run depend on besides its settings."""
+    names = ("fallow", "torch", "numpy")
+    found = {name: metadata.version(name) for name in names}
+    return found | {"python": platform.python_version(), "threads": torch.get_num_threads()}
+
+
+def _difference(stored: Any, asked: Any, where: str = "") -> str:
+    """The first entry of ``asked`` that is stored otherwise, in words."""
+    if isinstance(stored, dict) and isinstance(asked, dict):
+        for key, value in asked.items():
+            if difference := _difference(stored.get(key), value, f"{where}{'.' if where else ''}{key}"):
+                return difference
+        return ""
+    return "" if stored == asked else f"its {where} is {stored!r}, not {asked!r}"

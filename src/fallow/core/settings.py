@@ -1,0 +1,84 @@
+"""The settings of one training, with the SEAL paper's values where it gives them (section 4.1)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from fallow.core.engine import PRECISIONS
+from fallow.core.errors import RequestError, unknown
+from fallow.core.schedule import SCHEDULES
+
+OPTIMIZERS = ("sgd", "adamw")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train. The same settings, seed and machine give the same bits.
+
+    >>> Settings(lr=-1)
+    Traceback (most recent call last):
+    fallow.core.errors.RequestError: lr is -1: it must be above 0
+    """
+
+    generations: int = 4  # the first, ordinary one included
+    epochs: int = 20  # in a generation
+    batch_size: int = 32  # over all processes
+    optimizer: str = "sgd"
+    lr: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    schedule: str = "cosine"  # restarts with every generation
+    warmup: float = 0.0  # epochs of linear warm-up where the schedule starts
+    plateau: int = 5  # epochs without a lower validation loss before schedule "plateau" halves the rate
+    label_smoothing: float = 0.1
+    clip: float | None = None  # the largest norm of the gradient
+    accumulate: int = 1  # micro-batches in a batch
+    precision: str = "float32"  # or "bf16": autocast
+    patience: int | None = None  # epochs without a better validation loss before a generation ends
+    augment: str = "auto"
+    split: str | int | float = 0.5  # where late layers begin: a path, a number of blocks, a share of them
+    seed: int = 0
+    evaluate_every: int = 1  # epochs
+
+    def __post_init__(self) -> None:
+        _known("optimizer", self.optimizer, OPTIMIZERS)
+        _known("schedule", self.schedule, SCHEDULES)
+        _known("precision", self.precision, PRECISIONS)
+        for name in ("generations", "epochs", "batch_size", "accumulate", "evaluate_every", "plateau"):
+            value = getattr(self, name)
+            _require(isinstance(value, int) and value >= 1, name, value, "a whole number from 1")
+        _require(self.lr > 0, "lr", self.lr, "above 0")
+        _require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
+        _require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or above")
+        _require(self.warmup >= 0, "warmup", self.warmup, "0 or above")
+        _require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "from 0 to below 1")
+        _require(self.clip is None or self.clip > 0, "clip", self.clip, "above 0")
+        _require(self.patience is None or self.patience >= 1, "patience", self.patience, "1 or more")
+        _require(self.accumulate <= self.batch_size, "accumulate", self.accumulate, "at most the batch size")
+        _require(self.seed >= 0, "seed", self.seed, "0 or above")
+
+    @classmethod
+    def of(cls, **changes: Any) -> Settings:
+        """The defaults with some changes; a mistyped name is answered with the nearest."""
+        known = [field.name for field in fields(cls)]
+        for name in changes:
+            if name not in known:
+                raise unknown("setting", name, known)
+        return cls(**changes)
+
+    def describe(self) -> dict[str, Any]:
+        """As plain values, for the record of a run."""
+        return asdict(self)
+
+
+def _known(what: str, name: str, names: Any) -> None:
+    if name not in names:
+        raise unknown(what, name, names)
+
+
+def _require(fits: bool, name: str, value: object, what: str) -> None:
+    if not fits:
+        raise RequestError(f"{name} is {value}: it must be {what}")
+
+

@@ -1,0 +1,22 @@
+"""Data: from whatever the user has to batches on a device. Source → split → stream."""
+
+from fallow.data.augment import POLICIES
+from fallow.data.bundled import BUNDLED, Bundled
+from fallow.data.examples import Data, Examples, Files, Part
+from fallow.data.load import load
+from fallow.data.split import stratified
+from fallow.data.stream import Stream, stream
+
+__all__ = [
+    "BUNDLED",
+    "POLICIES",
+    "Bundled",
+    "Data",
+    "Examples",
+    "Files",
+    "Part",
+    "Stream",
+    "load",
+    "stratified",
+    "stream",
+]

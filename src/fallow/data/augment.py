@@ -1,0 +1,100 @@
+"""Random flips and crops of a whole batch at once, each example by its own draw.
+
+Drawing is apart from applying: every process draws for the global batch and moves its own slice, so that the
+images a run sees do not depend on how many processes share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+from torch.nn.functional import pad
+
+from fallow.core.errors import RequestError, unknown
+
+POLICIES = {
+    "none": "the examples as they are",
+    "flip": "mirror an image left to right, every other time",
+    "crop": "shift by up to an eighth of the size (at most 4 pixels), zeros move in",
+    "flip+crop": "both",
+    "auto": "flip+crop for colour images of at least 16 pixels, otherwise none",
+}
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What happens to each example of a batch; index it to get the moves of a slice."""
+
+    flip: Tensor | None = None  # mirror this one?
+    start: Tensor | None = None  # where the window begins in the padded example: n × (1 or 2) axes
+    margin: int = 0  # zeros on each side
+
+    def __getitem__(self, index: slice | Tensor) -> Moves:
+        flip = None if self.flip is None else self.flip[index]
+        start = None if self.start is None else self.start[index]
+        return Moves(flip, start, self.margin)
+
+
+def resolve(policy: str, shape: Sequence[int]) -> str:
+    """The policy for examples of this shape, "auto" decided; refuses what cannot be done to such examples.
+
+    >>> resolve("auto", (3, 32, 32)), resolve("auto", (1, 28, 28)), resolve("crop", (6, 128))
+    ('flip+crop', 'none', 'crop')
+    """
+    if policy not in POLICIES:
+        raise unknown("augmentation", policy, POLICIES)
+    if policy == "auto":
+        return "flip+crop" if len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= 16 else "none"
+    if "flip" in policy and len(shape) != 3:
+        raise RequestError(
+            f"augment={policy} mirrors images, but an example has shape {tuple(shape)}: use none"
+        )
+    if "crop" in policy and len(shape) not in (2, 3):
+        raise RequestError(
+            f"augment={policy} shifts images or signals, but an example has shape {tuple(shape)}: use none"
+        )
+    return policy
+
+
+def draw(n: int, shape: Sequence[int], policy: str, generator: Generator) -> Moves:
+    """Draw the moves of ``n`` examples of this shape, on the generator's device."""
+    policy = resolve(policy, shape)
+    flip = start = None
+    margin = min(4, max(1, round(min(shape[1:]) / 8))) if "crop" in policy else 0
+    if "flip" in policy:
+        flip = torch.randint(2, (n,), generator=generator, device=generator.device, dtype=torch.bool)
+    if "crop" in policy:
+        axes = len(shape) - 1
+        start = torch.randint(2 * margin + 1, (n, axes), generator=generator, device=generator.device)
+    return Moves(flip, start, margin)
+
+
+def apply(x: Tensor, moves: Moves) -> Tensor:
+    """Move each example of ``x``: one gather for the batch, whatever its dtype and device."""
+    flip = None if moves.flip is None else moves.flip.to(x.device).long()
+    if moves.start is None:
+        if flip is None:
+            return x
+        return torch.stack([x, x.flip(-1)])[flip, torch.arange(len(x), device=x.device)]
+    # The windows are a strided view of the padded batch, nothing is copied until one window of each is taken.
+    both = x[None] if flip is None else torch.stack([x, x.flip(-1)])
+    windows = pad(both, [moves.margin] * 2 * (x.ndim - 2))
+    for axis, length in enumerate(x.shape[2:], start=3):
+        windows = windows.unfold(axis, length, 1)
+    mirrored = torch.zeros(len(x), dtype=torch.long, device=x.device) if flip is None else flip
+    example = torch.arange(len(x), device=x.device)
+    place: tuple[Tensor | slice, ...] = (mirrored, example, slice(None), *moves.start.to(x.device).unbind(1))
+    return windows[place]
+
+
+def augment(x: Tensor, generator: Generator, policy: str) -> Tensor:
+    """Draw and apply in one go.
+
+    >>> images = torch.arange(2 * 3 * 16 * 16, dtype=torch.float32).view(2, 3, 16, 16)
+    >>> augment(images, torch.Generator().manual_seed(0), "flip+crop").shape
+    torch.Size([2, 3, 16, 16])
+    """
+    return apply(x, draw(len(x), tuple(x.shape[1:]), policy, generator))

@@ -1,0 +1,139 @@
+"""What a data set is, once it is loaded: `Examples` in memory, `Files` on disk, `Data` with its parts."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Subset
+
+from fallow.core.errors import RequestError, WorkError
+from fallow.data.images import decode
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Labelled examples in memory.
+
+    ``x`` holds uint8 images N×C×H×W (or volumes N×C×D×H×W), or float32: features N×F, signals N×C×L, images
+    and volumes. ``y`` holds int64 class indices.
+
+    >>> few = Examples(torch.zeros(4, 2), torch.tensor([0, 1, 1, 0])).subset(torch.tensor([1, 2]))
+    >>> len(few), few.y.tolist()
+    (2, [1, 1])
+    """
+
+    x: Tensor
+    y: Tensor
+
+    def __post_init__(self) -> None:
+        dimensions = range(4, 6) if self.x.dtype == torch.uint8 else range(2, 6)
+        if self.x.dtype not in (torch.uint8, torch.float32) or self.x.ndim not in dimensions:
+            raise RequestError(
+                f"x is {self.x.dtype} of shape {tuple(self.x.shape)}: "
+                "give uint8 images N×C×H×W, or float32 features N×F, signals N×C×L or images N×C×H×W"
+            )
+        if self.y.dtype != torch.int64 or self.y.shape != self.x.shape[:1]:
+            raise RequestError(
+                f"y is {self.y.dtype} of shape {tuple(self.y.shape)}: "
+                f"give one int64 class index for each of the {len(self.x)} examples"
+            )
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def subset(self, indices: Tensor) -> Examples:
+        """The examples at ``indices``, copied."""
+        return Examples(self.x[indices], self.y[indices])
+
+
+@dataclass(frozen=True, eq=False)
+class Files(Dataset[tuple[Tensor, int]]):
+    """Images too many for memory, decoded when they are asked for (see `fallow.data.images.decode`).
+
+    A map-style Dataset of (uint8 C×H×W, label): worker processes of a DataLoader can share the decoding.
+    """
+
+    paths: list[Path]
+    y: Tensor
+    size: tuple[int, int]
+    channels: int
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        path = self.paths[index]
+        try:
+            pixels = decode(path, self.size, self.channels)
+        except Exception as error:  # Pillow raises many kinds for a damaged file
+            raise WorkError(f"{path} cannot be read ({error}): repair or remove it") from error
+        return torch.from_numpy(pixels), int(self.y[index])
+
+    def subset(self, indices: Tensor) -> Files:
+        """The files at ``indices``."""
+        return Files([self.paths[i] for i in indices.tolist()], self.y[indices], self.size, self.channels)
+
+
+Part: TypeAlias = Examples | Files | Dataset[Any] | DataLoader[Any]
+
+
+@dataclass(eq=False)
+class Data:
+    """A data set in its parts, ready for `fallow.data.stream`.
+
+    ``mean`` and ``std`` are per channel (per feature for N×F), of the training part only, on the scale of the
+    stored values; None where a user's Dataset or DataLoader already gives what the model eats.
+    """
+
+    name: str
+    train: Part
+    val: Part | None
+    test: Part | None
+    classes: list[str]
+    shape: tuple[int, ...]  # of one example, channels first
+    mean: Tensor | None = None
+    std: Tensor | None = None
+    notes: list[str] = field(default_factory=list)  # sentences on what was done: resized, skipped, carved
+
+    def describe(self) -> dict[str, Any]:
+        """The data set as plain JSON, with a digest by which a resumed run knows that it is the same data."""
+        parts = {"train": self.train, "val": self.val, "test": self.test}
+        return {
+            "name": self.name,
+            "sizes": {key: 0 if part is None else _count(part) for key, part in parts.items()},
+            "classes": list(self.classes),
+            "shape": list(self.shape),
+            "notes": list(self.notes),
+            "digest": _digest(self.train),
+        }
+
+
+def _count(part: Part) -> int | None:
+    """Examples in a part; None where only iterating would tell."""
+    try:
+        return len(part.dataset if isinstance(part, DataLoader) else part)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _digest(part: Part) -> str:
+    """sha256 of labels and pixels in memory, of names and lengths on disk, of the choice from a Dataset."""
+    digest = hashlib.sha256()
+    if isinstance(part, Examples):
+        digest.update(part.y.numpy().data)
+        digest.update(part.x.contiguous().numpy().data)
+    elif isinstance(
+        part, Files
+    ):  # reading every byte of a data set that is too large for memory is not cheap
+        digest.update(part.y.numpy().data)
+        for path in part.paths:
+            digest.update(f"{path.parent.name}/{path.name} {path.stat().st_size}\n".encode())
+    else:
+        indices = part.indices if isinstance(part, Subset) else ()
+        digest.update(f"{_count(part)} {list(indices)}".encode())
+    return digest.hexdigest()

@@ -1,0 +1,167 @@
+"""From whatever the user has to `Data`: read it, carve it, take its statistics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from fallow.core.errors import RequestError, unknown
+from fallow.core.spec import parse
+from fallow.data.arrays import from_arrays, from_tensors
+from fallow.data.bundled import BUNDLED, check_options
+from fallow.data.datasets import from_users
+from fallow.data.examples import Data, Examples, Files
+from fallow.data.normalise import statistics
+from fallow.data.parts import Cut, Parts, choose
+from fallow.data.sources.cifar import cifar, is_cifar
+from fallow.data.sources.folder import folder
+from fallow.data.sources.idx import idx, is_idx
+from fallow.data.sources.npz import npz
+
+SAMPLE = 2048  # files to decode for mean and standard deviation
+
+KINDS = (
+    "give a .npz file, a folder with a folder of images per class, of idx files or of CIFAR batches, "
+    "or a bundled name"
+)
+
+
+def load(
+    source: Any,
+    *,
+    train: int | None = None,
+    val: float = 0.2,
+    test: float = 0.2,
+    seed: int = 0,
+    size: int | None = None,
+    strict: bool = False,
+    **options: Any,
+) -> Data:
+    """Load a data set and divide it, stratified by class, the same way for the same seed.
+
+    ``source`` is one of
+
+    - a bundled name, with options perhaps: ``"digits"``, ``"synthetic:alpha=0.5"`` (a folder of that name
+      is ``"./digits"``);
+    - a path: a .npz file, a folder with a folder of images per class, of idx files, of CIFAR batches;
+    - arrays or tensors ``(x, y)`` (see `fallow.data.arrays.layout`), or `Examples`;
+    - a map-style ``Dataset`` or a ``DataLoader``, for which ``classes=`` (a number, or names) may be needed;
+    - a sequence of two or three of the latter two kinds: (train, test) or (train, val, test), where arrays
+      are tuples ``(x, y)``;
+    - `Data`, which comes back as it is.
+
+    A source's own test set is kept, otherwise a fraction ``test`` is carved. A fraction ``val`` of the
+    training part is carved for validation (0: none), never of the test set. ``train`` keeps that many
+    training examples besides, and then validation has val/(1 − val) times as many. ``size`` and ``strict``
+    are for folders of images (see `fallow.data.sources.folder.folder`).
+
+    >>> data = load("digits", train=100)
+    >>> data.describe()["sizes"], data.shape, data.classes[:3]
+    ({'train': 100, 'val': 25, 'test': 359}, (1, 8, 8), ['0', '1', '2'])
+    """
+    if isinstance(source, Data):
+        return source
+    cut = Cut(train, val, test, seed)
+    given = _parts_of(source)
+    if given is not None and all(isinstance(part, Files) for part in given.values()):
+        raise RequestError("Files are what load makes of a folder: give the folder itself")
+    if given is not None and all(isinstance(part, Dataset | DataLoader) for part in given.values()):
+        check_options("a Dataset or DataLoader", options, {"classes": None})
+        return from_users(given, cut, **options)
+    if given is not None:
+        check_options("arrays", options, {})
+        return _carve("arrays", _from_memory(given), cut)
+    if not isinstance(source, str | Path):
+        raise RequestError(f"data is a {type(source).__name__}: {KINDS}, or (x, y)")
+    name = str(source).partition(":")[0]
+    if isinstance(source, str) and name in BUNDLED:
+        _refuse_size(size)
+        _, settings = parse(source)
+        return _carve(name, BUNDLED[name].parts(name, cut, settings | options), cut)
+    path = Path(source).expanduser()
+    check_options(str(path), options, {})
+    parts = _read(path, str(source), size, strict)
+    return _carve(path.stem if path.is_file() else path.resolve().name, parts, cut)
+
+
+def _parts_of(source: Any) -> dict[str, Any] | None:
+    """What was given in memory, by part: a pair of arrays is one part, a pair of parts are two."""
+    if isinstance(source, Examples | Dataset | DataLoader):
+        return {"train": source}
+    if not isinstance(source, tuple | list):
+        return None
+    if all(isinstance(item, Examples | Dataset | DataLoader | tuple) for item in source):
+        if len(source) == 2:
+            return {"train": source[0], "test": source[1]}
+        if len(source) == 3:
+            return {"train": source[0], "val": source[1], "test": source[2]}
+    if len(source) != 2:
+        raise RequestError(
+            f"data is a sequence of {len(source)}: give (x, y), or two or three parts, (train, test) or "
+            "(train, val, test), each of them a tuple (x, y), Examples, a Dataset or a DataLoader"
+        )
+    return {"train": tuple(source)}
+
+
+def _from_memory(given: dict[str, Any]) -> Parts:
+    if all(isinstance(part, Examples) for part in given.values()):
+        return from_tensors({key: (part.x, part.y) for key, part in given.items()})
+    for key, part in given.items():
+        if not (isinstance(part, tuple) and len(part) == 2):
+            raise RequestError(
+                f"{key} is a {type(part).__name__}, not like the other parts: give (x, y) for each"
+            )
+    return from_arrays(given, channels_first=all(isinstance(x, Tensor) for x, _ in given.values()))
+
+
+def _read(path: Path, source: str, size: int | None, strict: bool) -> Parts:
+    if not path.exists():
+        if source.replace("_", "").replace("-", "").isalnum():
+            raise RequestError(
+                f"{unknown('data', source, BUNDLED)}; nor is there a file or folder of that name"
+            )
+        raise RequestError(f"there is no {path}: {KINDS} ({', '.join(BUNDLED)})")
+    if path.is_dir() and not is_cifar(path) and not is_idx(path):
+        return folder(path, size, strict)
+    _refuse_size(size)
+    if path.is_file():
+        if path.suffix != ".npz":
+            raise RequestError(f"{path} is of no known kind: {KINDS} ({', '.join(BUNDLED)})")
+        return npz(path)
+    return cifar(path) if is_cifar(path) else idx(path)
+
+
+def _refuse_size(size: int | None) -> None:
+    if size is not None:
+        raise RequestError(f"size={size} is for folders of images: leave it out")
+
+
+def _carve(name: str, parts: Parts, cut: Cut) -> Data:
+    """Divide what a source gives, and take the statistics of what is left for training."""
+    own = parts.val if cut.val > 0 else None
+    y_own = None if parts.val is None else parts.val.y
+    chosen = choose(parts.train.y, y_own, parts.test is not None, parts.classes, cut)
+    train = parts.train.subset(chosen.train) if len(chosen.train) < len(parts.train) else parts.train
+    val = own if chosen.val is None else parts.train.subset(chosen.val)
+    if own is not None and chosen.own_val is not None:
+        val = own.subset(chosen.own_val)
+    test = parts.test if chosen.test is None else parts.train.subset(chosen.test)
+    notes = parts.notes + chosen.notes
+    if isinstance(train, Files):
+        mean, std = statistics(_sample(train))
+        notes.append(f"Mean and deviation are those of {min(SAMPLE, len(train))} training images.")
+        shape: tuple[int, ...] = (train.channels, *train.size)
+    else:
+        mean, std = statistics(train.x)
+        shape = tuple(train.x.shape[1:])
+    return Data(name, train, val, test, parts.classes, shape, mean, std, notes)
+
+
+def _sample(files: Files) -> Tensor:
+    """Decoded files, evenly spaced."""
+    places = torch.linspace(0, len(files) - 1, min(SAMPLE, len(files))).long()
+    return torch.stack([files[place][0] for place in places.tolist()])

@@ -1,0 +1,221 @@
+"""Batches that come from torch's own loaders: a user's DataLoader, a map-style Dataset, files on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
+
+from fallow.core.errors import RequestError
+from fallow.core.seeds import mix
+from fallow.data.augment import apply, draw
+from fallow.data.examples import Files
+from fallow.data.normalise import normalise
+from fallow.data.plan import ITEMS, MOVES, ORDER, Plan, generator
+from fallow.data.randomness import Randomness, reseed
+
+Batch = tuple[Tensor, Tensor]
+
+
+class DatasetStream:
+    """Streams a map-style Dataset (as it is), or `Files` (augmented and normalised on the device).
+
+    The worker processes fetch whole batches, named by their step. Each item is drawn under its own seed,
+    (seed, epoch, place in the order), so that random transforms come out the same wherever an epoch is
+    resumed, whatever the number of workers or processes.
+    """
+
+    resumable = True
+
+    def __init__(
+        self,
+        part: Dataset[Any],
+        mean: Tensor | None,
+        std: Tensor | None,
+        plan: Plan,
+        *,
+        seed: int,
+        policy: str,
+        shape: tuple[int, ...],
+        device: torch.device,
+        workers: int,
+    ) -> None:
+        self.plan = plan
+        self.steps = plan.steps
+        self._part = part
+        self._mean = None if mean is None else mean.to(device)
+        self._std = None if std is None else std.to(device)
+        self._seed = seed
+        self._policy = policy
+        self._shape = shape
+        self._device = device
+        self._workers = workers
+
+    def share(self, step: int) -> float:
+        """The weight of this process's gradient at ``step``, see `Plan.share`."""
+        return self.plan.share(step)
+
+    def epoch(self, index: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of epoch ``index`` from step ``start``, each (x, y)."""
+        self.plan.check()
+        return self._epoch(index, start)
+
+    def _epoch(self, index: int, start: int) -> Iterator[Batch]:
+        order = self.plan.order(self._seed, index).tolist()
+        steps = range(start, self.steps)
+        fetched = self._fetch(order, [self.plan.mine(step) for step in steps], mix(self._seed, index, ITEMS))
+        for step, (x, y) in zip(steps, fetched, strict=True):
+            if self._policy != "none":
+                (begin, end), (first, last) = self.plan.batch(step), self.plan.mine(step)
+                source = generator(self._seed, index, MOVES, step)
+                moves = draw(end - begin, self._shape, self._policy, source)  # for all processes
+                x = apply(x, moves[first - begin : last - begin])
+            yield self._normalised(x), y
+
+    def ordered(self) -> Iterator[Batch]:
+        """For evaluation: this process's slice in order, unaugmented, in large batches."""
+        slices = list(self.plan.evaluation(4 * prod(self._shape)))
+        for x, y in self._fetch(list(range(self.plan.n)), slices, mix(self._seed, ITEMS)):
+            yield self._normalised(x), y
+
+    def _normalised(self, x: Tensor) -> Tensor:
+        return x if self._mean is None else normalise(x, self._mean, self._std)
+
+    def _fetch(self, order: list[int], slices: list[tuple[int, int]], seed: int) -> Iterator[Batch]:
+        loader = DataLoader(
+            _Batches(self._part, order, slices, seed),
+            batch_size=None,  # an item of _Batches is a batch
+            shuffle=False,
+            num_workers=self._workers,
+            pin_memory=self._device.type == "cuda",
+            generator=Generator(),  # the default generator would lose a draw for the workers' seeds
+        )
+        for x, y in loader:
+            yield x.to(self._device, non_blocking=True), y.to(self._device, non_blocking=True)
+
+
+class _Batches(Dataset[Batch]):
+    """Slices of an order as collated batches."""
+
+    def __init__(
+        self, part: Dataset[Any], order: list[int], slices: list[tuple[int, int]], seed: int
+    ) -> None:
+        self.part, self.order, self.slices, self.seed = part, order, slices, seed
+
+    def __len__(self) -> int:
+        return len(self.slices)
+
+    def __getitem__(self, step: int) -> Batch:
+        places = range(*self.slices[step])
+        if isinstance(self.part, Files):  # nothing random in decoding
+            items = [self.part[self.order[place]] for place in places]
+        else:
+            with Randomness(self.seed):
+                items = [self._item(place) for place in places]
+        x, y = default_collate(items)
+        return x, y
+
+    def _item(self, place: int) -> tuple[Any, int]:
+        reseed(mix(self.seed, place))
+        item = self.part[self.order[place]]
+        if not (isinstance(item, tuple | list) and len(item) == 2):
+            raise RequestError(
+                f"item {self.order[place]} of the Dataset is no (x, label) pair: return two values"
+            )
+        return item[0], int(item[1])
+
+
+class LoaderStream:
+    """Streams a user's DataLoader as it is: its order, its batches, its transforms.
+
+    Before an epoch its generators are seeded by (seed, epoch), and it draws from streams of its own, so that
+    what a method draws changes nothing. Resuming at a step fetches and drops the batches before it. (Workers
+    that persist carry their random state from epoch to epoch: with them, random transforms do not replay.)
+    Several processes need a DistributedSampler in the loader; it gives all of them batches of equal sizes,
+    so that every share is 1.
+    """
+
+    def __init__(
+        self, part: DataLoader[Any], *, seed: int, device: torch.device, rank: int, world: int
+    ) -> None:
+        try:
+            self.steps = len(part)
+        except TypeError as error:
+            raise RequestError(
+                "the DataLoader has no length: give its IterableDataset a __len__, or use a map-style Dataset"
+            ) from error
+        self.resumable = not part.persistent_workers
+        self._loader = part
+        self._seed = seed
+        self._device = device
+        self._samplers = [part.sampler, part.batch_sampler, getattr(part.batch_sampler, "sampler", None)]
+        distributed = [s for s in self._samplers if isinstance(s, DistributedSampler)]
+        if world > 1 and not any((s.num_replicas, s.rank) == (world, rank) for s in distributed):
+            raise RequestError(
+                f"a DataLoader cannot be shared by {world} processes as it is: "
+                f"give it a DistributedSampler(num_replicas={world}, rank=…), or pass its Dataset instead"
+            )
+
+    def share(self, step: int) -> float:
+        """Always 1: a DistributedSampler gives all processes batches of equal sizes."""
+        return 1.0
+
+    def epoch(self, index: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of epoch ``index`` from step ``start``, each (x, y)."""
+        seed = mix(self._seed, index, ORDER)
+        generators = {id(g): g for owner in (self._loader, *self._samplers) if (g := _generator(owner))}
+        for own in generators.values():
+            own.manual_seed(seed)
+        for sampler in self._samplers:
+            if isinstance(sampler, DistributedSampler):
+                sampler.set_epoch(index)
+        return self._batches(seed, start)
+
+    def ordered(self) -> Iterator[Batch]:
+        """For evaluation: every batch of the loader, in whatever order it has."""
+        return self._batches(mix(self._seed, ITEMS), 0)
+
+    def _batches(self, seed: int, start: int) -> Iterator[Batch]:
+        own = Randomness(seed)
+        with own:
+            iterator = iter(self._loader)
+        for step in range(self.steps):
+            with own:
+                batch = next(iterator, None)
+            if batch is None:
+                raise RequestError(
+                    f"the DataLoader ended after {step} of {self.steps} batches: its length must be true"
+                )
+            if step >= start:
+                x, y = pair(batch)
+                yield x.to(self._device), y.to(self._device)
+
+
+def pair(batch: Any) -> Batch:
+    """A loader's batch as (x, y), or a `RequestError`."""
+    if not (
+        isinstance(batch, tuple | list) and len(batch) == 2 and all(isinstance(b, Tensor) for b in batch)
+    ):
+        raise RequestError(
+            f"the DataLoader gives {_kind(batch)}: let it give (x, y), two tensors (collate_fn can do it)"
+        )
+    x, y = batch
+    return x, y if y.is_floating_point() else y.long()
+
+
+def _kind(batch: Any) -> str:
+    name = type(batch).__name__
+    return (
+        f"a {name} of {', '.join(type(b).__name__ for b in batch)}"
+        if isinstance(batch, tuple | list)
+        else name
+    )
+
+
+def _generator(owner: Any) -> Generator | None:
+    found = getattr(owner, "generator", None)
+    return found if isinstance(found, Generator) else None

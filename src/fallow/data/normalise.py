@@ -1,0 +1,42 @@
+"""Centre and scale, by statistics of the training examples."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+PIECE = 1 << 20  # values at a time: their float64 copies stay in the cache
+
+
+def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation over all axes but the second: per channel, or per feature for N×F.
+
+    >>> mean, std = statistics(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+    >>> mean.tolist(), std.tolist()
+    ([2.0, 5.0], [1.0, 0.0])
+    """
+    axes = [axis for axis in range(x.ndim) if axis != 1]
+    values = x.numel() // x.shape[1]
+    rows = max(1, PIECE * len(x) // x.numel())
+    mean = sum((some.double().sum(axes) for some in x.split(rows)), torch.zeros(())) / values
+    centre = mean.view(-1, *[1] * (x.ndim - 2))
+    squares = sum(((some.double() - centre).square().sum(axes) for some in x.split(rows)), torch.zeros(()))
+    return mean.float(), (squares / values).sqrt().float()
+
+
+def normalise(x: Tensor, mean: Tensor | None, std: Tensor | None) -> Tensor:
+    """(x − mean) / std as float32, always a new tensor; without statistics just float32.
+
+    What varies by less than a millionth of its mean is constant but for rounding: it is centred, not scaled,
+    so that it gives zeros and never infinities.
+
+    >>> normalise(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), torch.tensor([2.0, 5.0]), torch.tensor([1.0, 0.0]))
+    tensor([[-1.,  0.],
+            [ 1.,  0.]])
+    """
+    fresh = x.to(torch.float32, copy=True)
+    if mean is None or std is None:
+        return fresh
+    per_channel = (-1, *[1] * (x.ndim - 2))
+    scale = torch.where(std > 1e-6 * mean.abs(), std, torch.ones_like(std)).reciprocal()
+    return fresh.sub_(mean.view(per_channel)).mul_(scale.view(per_channel))

@@ -1,0 +1,118 @@
+"""What a source gives: the parts that it has of its own, before anything is carved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fallow.core.errors import RequestError
+from fallow.core.seeds import mix
+from fallow.data.examples import Examples, Files
+from fallow.data.split import stratified
+
+
+@dataclass
+class Parts:
+    """The parts of a source; validation and test may be missing."""
+
+    train: Examples | Files
+    val: Examples | Files | None
+    test: Examples | Files | None
+    classes: list[str]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How much of what to have: a number of training examples (None: all), and fractions for the rest."""
+
+    train: int | None
+    val: float
+    test: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("val", self.val), ("test", self.test)):
+            if not 0 <= value < 1:
+                raise RequestError(f"{name} is {value}: give a fraction from 0 (none) to below 1")
+        if self.train is not None and self.train < 1:
+            raise RequestError(f"train is {self.train}: give a number of examples, at least 1")
+
+    def beside(self, train: int, classes: int) -> int:
+        """Examples to validate with beside ``train`` training examples: in proportion, one of each class."""
+        return max(classes, round(train * self.val / (1 - self.val)))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Indices into the source's training part; ``own_val`` into its own validation part, if that is cut."""
+
+    train: Tensor
+    val: Tensor | None
+    test: Tensor | None
+    own_val: Tensor | None
+    notes: list[str]
+
+
+def choose(y: Tensor, own_val: Tensor | None, own_test: bool, classes: list[str], cut: Cut) -> Chosen:
+    """Choose by labels, stratified: test first, then validation, then the training examples to keep.
+
+    ``y`` are the labels of the source's training part, ``own_val`` those of its validation part if any.
+    """
+    notes: list[str] = []
+    carve_test = cut.test > 0 and not own_test
+    carve_val = cut.val > 0 and own_val is None
+    _check_counts(y, classes, carve_val, carve_test)
+    seeds = [torch.Generator().manual_seed(mix(cut.seed, purpose)) for purpose in range(4)]
+    pool, val, test = torch.arange(len(y)), None, None
+    if carve_test:
+        pool, test = stratified(y, max(len(classes), round(cut.test * len(y))), seeds[0])
+        notes.append(f"{len(test)} examples were carved for testing.")
+    if cut.train is not None and cut.train < len(classes):
+        raise RequestError(
+            f"train={cut.train} is too few for {len(classes)} classes: keep at least one of each"
+        )
+    if carve_val:
+        if cut.train is None:
+            wanted = max(len(classes), round(cut.val * len(pool)))
+        else:
+            wanted = min(len(pool) - cut.train, cut.beside(cut.train, len(classes)))
+            if wanted < len(classes):
+                raise RequestError(
+                    f"train={cut.train} leaves {max(0, wanted)} of {len(pool)} examples for validation: "
+                    f"ask for at most {len(pool) - len(classes)}, or val=0"
+                )
+        kept, carved = stratified(y[pool], wanted, seeds[1])
+        pool, val = pool[kept], pool[carved]
+        notes.append(f"{len(val)} training examples were carved for validation.")
+    if cut.train is not None:
+        if cut.train > len(pool):
+            raise RequestError(f"train={cut.train} is more than the {len(pool)} training examples there are")
+        if cut.train < len(pool):
+            notes.append(f"{cut.train} of {len(pool)} training examples were kept.")
+            pool = pool[stratified(y[pool], len(pool) - cut.train, seeds[2])[0]]
+    small_val = None
+    if own_val is not None and cut.val > 0 and cut.train is not None:
+        fitting = cut.beside(cut.train, len(classes))
+        if fitting < len(own_val):
+            small_val = stratified(own_val, len(own_val) - fitting, seeds[3])[0]
+            notes.append(
+                f"{fitting} of {len(own_val)} validation examples were kept, to match train={cut.train}."
+            )
+    return Chosen(pool, val, test, small_val, notes)
+
+
+def _check_counts(y: Tensor, classes: list[str], carve_val: bool, carve_test: bool) -> None:
+    """Each class needs one example for training and for each part that is carved."""
+    present, counts = torch.unique(y, return_counts=True)
+    needs = ["training"] + ["validation"] * carve_val + ["test"] * carve_test
+    scarce = int(counts.argmin())
+    if counts[scarce] < len(needs):
+        spare = " or ".join(["val=0"] * carve_val + ["test=0"] * carve_test)
+        name = classes[int(present[scarce])]
+        raise RequestError(
+            f"class {name!r} has {int(counts[scarce])} of the {len(needs)} examples that "
+            f"{', '.join(needs)} need: add some, remove the class" + (f", or say {spare}" if spare else "")
+        )

@@ -1,0 +1,1 @@
+"""One file per kind of data; each gives `fallow.data.parts.Parts`."""

@@ -1,0 +1,184 @@
+"""A folder of images: one folder per class, perhaps under train/, val/ and test/."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fallow.core.errors import RequestError
+from fallow.data.arrays import index_labels
+from fallow.data.examples import Examples, Files
+from fallow.data.images import SUFFIXES, decode, probe
+from fallow.data.parts import Parts
+
+IN_MEMORY = 1 << 30  # bytes of pixels; beyond, files are decoded as they are needed
+DEFAULT_SIZE = 64
+SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
+LAYOUT = "give a folder with one folder of PNG or JPEG images per class (perhaps below train/ and test/)"
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+
+class Found(NamedTuple):
+    """An image file, not opened yet."""
+
+    part: str
+    label: str
+    path: Path
+
+
+def folder(root: Path, size: int | None, strict: bool) -> Parts:
+    """Read a folder of images; ``strict`` refuses unreadable ones, which are otherwise skipped and noted.
+
+    Images become ``size``×``size``; without it they keep the size that they all have if that is at most 64,
+    and otherwise become 64×64. Only if all are grey is there a single channel.
+    """
+    if size is not None and size < 1:
+        raise RequestError(f"size is {size}: give the side of the images in pixels, at least 1")
+    notes: list[str] = []
+    listed = [found for part, base in _splits(root).items() for found in _list(part, base, notes)]
+    headers = _each(lambda found: probe(found.path), listed)
+    broken = [found for found, header in zip(listed, headers, strict=True) if header is None]
+    _check(broken, len(listed), strict)
+    kept = [found for found, header in zip(listed, headers, strict=True) if header is not None]
+    known = [header for header in headers if header is not None]
+    target = _target({shape for shape, _ in known}, size, notes)
+    channels = 1 if all(grey for _, grey in known) else 3
+    pixels = None
+    if len(kept) * channels * target[0] * target[1] <= IN_MEMORY:
+        pixels, good = _decode(kept, target, channels)
+        broken += [found for found, fine in zip(kept, good, strict=True) if not fine]
+        _check(broken, len(listed), strict)
+        kept = [found for found, fine in zip(kept, good, strict=True) if fine]
+    else:
+        notes.append("The images are too many for memory: they are decoded as they are needed.")
+    if broken:
+        names = ", ".join(str(found.path.relative_to(root)) for found in broken[:5])
+        notes.append(
+            f"{len(broken)} unreadable images were skipped: {names}{', …' if len(broken) > 5 else '.'}"
+        )
+    return _parts(root, kept, pixels, target, channels, notes)
+
+
+def _splits(root: Path) -> dict[str, Path]:
+    """The folder of each part: train/ and its like if there is a train/ with folders, else the root."""
+    below = {entry.name.lower(): entry for entry in _folders(root)}
+    found = {part: next((below[n] for n in names if n in below), None) for part, names in SPLITS.items()}
+    if found["train"] is None or not _folders(found["train"]):
+        return {"train": root}
+    return {part: base for part, base in found.items() if base is not None}
+
+
+def _folders(root: Path) -> list[Path]:
+    """Folders in a folder, without hidden ones and what archivers of macOS leave."""
+    return sorted(p for p in root.iterdir() if p.is_dir() and p.name[0] != "." and p.name != "__MACOSX")
+
+
+def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
+    """The images of a part, in a fixed order."""
+    classes = _folders(base)
+    if not classes:
+        loose = any(entry.suffix.lower() in SUFFIXES for entry in base.iterdir())
+        raise RequestError(f"{base} has {'images but ' * loose}no class folders: {LAYOUT}")
+    images: dict[str, list[Path]] = {}
+    others = 0
+    for place in classes:
+        files = [
+            Path(parent) / name for parent, _, names in os.walk(place) for name in names if name[0] != "."
+        ]
+        images[place.name] = sorted(path for path in files if path.suffix.lower() in SUFFIXES)
+        others += len(files) - len(images[place.name])
+    if not any(images.values()):
+        raise RequestError(f"{base} holds no images: {LAYOUT}")
+    for name, paths in images.items():
+        if not paths:
+            raise RequestError(
+                f"class {name!r} in {base} has 0 images: add PNG or JPEG files, or remove its folder"
+            )
+    if others:
+        notes.append(f"{others} files in {base.name} that are not PNG or JPEG were left alone.")
+    return [Found(part, name, path) for name, paths in images.items() for path in paths]
+
+
+def _target(sizes: set[tuple[int, int]], size: int | None, notes: list[str]) -> tuple[int, int]:
+    """The (height, width) that all images get, and a note if some are resized to it."""
+    first = next(iter(sizes))
+    side = DEFAULT_SIZE if size is None else size
+    target = first if size is None and len(sizes) == 1 and max(first) <= DEFAULT_SIZE else (side, side)
+    if sizes != {target}:
+        lows, highs = np.min(list(sizes), 0), np.max(list(sizes), 0)
+        span = f"{lows[0]}×{lows[1]}" + (f" to {highs[0]}×{highs[1]}" if len(sizes) > 1 else "")
+        notes.append(
+            f"Images of {span} pixels were cut to the centre and resized to {target[0]}×{target[1]}."
+        )
+    return target
+
+
+def _decode(found: list[Found], size: tuple[int, int], channels: int) -> tuple[Tensor, list[bool]]:
+    """The pixels of the readable images, and which those are."""
+    pixels = np.empty((len(found), channels, *size), np.uint8)
+
+    def fill(row: int) -> bool:
+        pixels[row] = decode(found[row].path, size, channels)
+        return True
+
+    good = [bool(done) for done in _each(fill, range(len(found)))]
+    return torch.from_numpy(pixels if all(good) else pixels[good]), good
+
+
+def _each(work: Callable[[Given], Result], items: Iterable[Given]) -> list[Result | None]:
+    """The work on each file, by threads (decoding releases the interpreter's lock); None where it fails."""
+
+    def attempt(item: Given) -> Result | None:
+        try:
+            return work(item)
+        except Exception:  # Pillow raises many kinds for a damaged file
+            return None
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return list(pool.map(attempt, items))
+
+
+def _check(broken: list[Found], total: int, strict: bool) -> None:
+    """Refuse unreadable files: any if strict, and more than half of all in any case."""
+    if broken and strict:
+        raise RequestError(
+            f"{broken[0].path} cannot be read as PNG or JPEG: repair or remove it, or load without strict"
+        )
+    if 2 * len(broken) > total:
+        raise RequestError(
+            f"{len(broken)} of {total} images cannot be read as PNG or JPEG, the first is {broken[0].path}: "
+            "convert or repair them"
+        )
+
+
+def _parts(
+    root: Path,
+    kept: list[Found],
+    pixels: Tensor | None,
+    size: tuple[int, int],
+    channels: int,
+    notes: list[str],
+) -> Parts:
+    """Readable images by part."""
+    rows: dict[str, list[int]] = {}
+    for row, found in enumerate(kept):
+        rows.setdefault(found.part, []).append(row)
+    if "train" not in rows:
+        raise RequestError(f"{root} holds no readable training images: {LAYOUT}")
+    classes, ys = index_labels({part: np.array([kept[row].label for row in rows[part]]) for part in rows})
+    parts: dict[str, Examples | Files] = {}
+    for part, y in ys.items():
+        if pixels is None:
+            parts[part] = Files([kept[row].path for row in rows[part]], y, size, channels)
+        else:
+            parts[part] = Examples(pixels[rows[part]] if len(ys) > 1 else pixels, y)
+    return Parts(parts["train"], parts.get("val"), parts.get("test"), classes, notes)

@@ -1,0 +1,87 @@
+"""What a training loop iterates: batches of float32 on the device, the same bits on every visit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from fallow.core.errors import RequestError
+from fallow.data.augment import resolve
+from fallow.data.examples import Data, Examples, Files, Part
+from fallow.data.loaders import DatasetStream, LoaderStream
+from fallow.data.memory import MemoryStream
+from fallow.data.plan import Plan
+
+
+class Stream(Protocol):
+    """An endless supply of epochs, each a function of (seed, epoch) alone."""
+
+    steps: int  # batches per epoch
+    resumable: bool  # does `start` give the very bits of an uninterrupted epoch?
+
+    def epoch(self, index: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Shuffled, augmented, normalised batches (x, y) of epoch ``index``, from step ``start`` on."""
+
+    def share(self, step: int) -> float:
+        """n_local · world / n_global of that step's batch: 1 in one process."""
+
+    def ordered(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """For evaluation: no shuffle, no augmentation, this process's slice only, large batches."""
+
+
+def stream(
+    part: Part,
+    data: Data,
+    *,
+    batch_size: int,
+    seed: int,
+    augment: str = "none",
+    device: torch.device | str = "cpu",
+    rank: int = 0,
+    world: int = 1,
+    workers: int = 0,
+) -> Stream:
+    """Stream a part of ``data``, with its statistics, in batches of ``batch_size`` over all processes.
+
+    A user's Dataset or DataLoader already gives what the model eats: "auto" leaves it alone, and any other
+    augmentation is refused (put it into the Dataset). A DataLoader keeps its own batch size.
+
+    >>> examples = Examples(torch.arange(10.0).view(5, 2), torch.arange(5))
+    >>> data = Data("five", examples, None, None, list("abcde"), (2,))
+    >>> batches = stream(data.train, data, batch_size=2, seed=0)
+    >>> batches.steps, sorted(y for _, labels in batches.epoch(0) for y in labels.tolist())
+    (3, [0, 1, 2, 3, 4])
+    """
+    target = torch.device(device)
+    if isinstance(part, Examples | Files):
+        policy = resolve(augment, data.shape)
+    elif augment in ("auto", "none"):
+        policy = "none"
+    else:
+        resolve(augment, data.shape)  # a typing error is worth its own message
+        raise RequestError(
+            f"augment={augment} is for images that fallow loads, not for a {type(part).__name__}: "
+            "augment inside the Dataset and use none"
+        )
+    if isinstance(part, DataLoader):
+        return LoaderStream(part, seed=seed, device=target, rank=rank, world=world)
+    if isinstance(part, IterableDataset):
+        raise RequestError("an IterableDataset cannot be shuffled or split: wrap it in a DataLoader")
+    plan = Plan(len(part), batch_size, rank, world)  # type: ignore[arg-type]
+    if isinstance(part, Examples):
+        return MemoryStream(part, data.mean, data.std, plan, seed=seed, policy=policy, device=target)
+    return DatasetStream(
+        part,
+        data.mean,
+        data.std,
+        plan,
+        seed=seed,
+        policy=policy,
+        shape=data.shape,
+        device=target,
+        workers=workers,
+    )

@@ -1,0 +1,1 @@
+"""Methods that forget and relearn."""

@@ -1,0 +1,42 @@
+"""LLF: later-layer forgetting (Zhou et al. 2022; SEAL's main rival)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fallow.core.context import Context
+from fallow.core.method import Method
+from fallow.methods.forget.measure import log_forgetting
+
+
+@dataclass(eq=False)
+class LLF(Method):
+    """At the start of every generation but the first, re-draw all layers from the threshold on, head included.
+
+    The threshold is the training's ``split``. Fresh weights come from the model's own initialisation; the
+    public code draws them 2.45 times too small and leaves biases and norm layers as they were.
+    """
+
+    name = "llf"
+    summary = "the later layers are re-drawn at the start of each generation, then everything relearns"
+    generational = True
+    forgets = frozenset({"late"})
+
+    biases: bool = True  # re-draw biases too
+    norm_affine: bool = True  # reset the weights and biases of normalisations
+    norm_buffers: bool = True  # reset running statistics (variance to 1)
+    optimizer_state: str = "reset"  # or "keep": the momentum of weights that are gone
+
+    def begin(self, ctx: Context) -> None:
+        ctx.partition  # a split that leaves nothing is refused now, not after the first generation
+
+    def begin_generation(self, ctx: Context) -> None:
+        if ctx.clock.generation > 0:
+            ctx.redraw(
+                ctx.partition.late,
+                biases=self.biases,
+                norm_affine=self.norm_affine,
+                norm_buffers=self.norm_buffers,
+                optimizer_state=self.optimizer_state,
+            )
+            log_forgetting(ctx)

@@ -1,0 +1,199 @@
+"""SEAL: simulated annealing in early layers (Sarfi et al. 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from fallow.core.context import Context
+from fallow.core.errors import RequestError, unknown
+from fallow.core.method import Method
+from fallow.methods.forget.measure import log_forgetting
+from fallow.weights import ascend, descend, reset_state, split_groups
+
+CHECKS = 32  # looks at the training accuracy during an adaptive ascent
+
+
+@dataclass(eq=False)
+class SEAL(Method):
+    """At the start of every generation but the first, the early layers climb while the later ones descend.
+
+    For the first k = share·E of a generation's E epochs (equation 3)::
+
+        Θ_forget ← Θ_forget + S·η·∇J        (the weight decay still shrinks)
+        Θ_fit    ← Θ_fit    −   η·∇J
+
+    then all descend. The ascent flips the gradient, never the learning rate: a negative rate would turn the
+    weight decay into growth.
+
+    S = 0.01 forgets when an ascent has 10⁵ steps, as in the paper; at a few hundred images it forgets
+    nothing. ``ascent="adaptive"`` takes steps of the relative size ρ on the sphere of each tensor's norm,
+
+        w ← ‖w‖ · u/‖u‖,  u = w + ρ·‖w‖·g/‖g‖,
+
+    and steers ρ so that the training accuracy falls along a straight line to ``target`` (chance by default)
+    within the k epochs: ρ doubles whenever the accuracy is above the line and halves whenever it is below.
+    The ascent ends where the target is reached. Keeping the norm matters: weights that have grown learn
+    slowly afterwards where a normalisation follows.
+    """
+
+    name = "seal"
+    summary = "the early layers climb for the first quarter of each generation, then everything relearns"
+    generational = True
+
+    share: float = 0.25  # of a generation's epochs that climb
+    scale: float = 0.01  # S: of the learning rate, while climbing
+    late: str = "descend"  # the other side meanwhile: "descend", "freeze", or "redraw" first, then descend
+    reverse: bool = False  # the later layers climb instead
+    decay: bool = True  # weight decay while climbing (paper); False: none (public code)
+    momentum: str = "reset"  # of the climbing side, where the direction turns; or "keep"
+    ascent: str = "fixed"  # or "adaptive"
+    target: float | None = None  # training accuracy at which an adaptive ascent ends; None: chance
+    rho: float = 0.001  # relative size of an adaptive ascent's first step
+
+    def __post_init__(self) -> None:
+        for key, value, known in (
+            ("late", self.late, ("descend", "freeze", "redraw")),
+            ("momentum", self.momentum, ("reset", "keep")),
+            ("ascent", self.ascent, ("fixed", "adaptive")),
+        ):
+            if value not in known:
+                raise unknown(f"value for {key}", str(value), known)
+        if not 0 < self.share < 1:
+            raise RequestError(f"share is {self.share}: above 0 and below 1, so that epochs are left to relearn")
+        for key in ("scale", "rho"):
+            if getattr(self, key) <= 0:
+                raise RequestError(f"{key} is {getattr(self, key)}: it must be above 0")
+        if self.target is not None and not 0 <= self.target < 1:
+            raise RequestError(f"target is {self.target}: an accuracy from 0 to below 1")
+
+    @property
+    def forgets(self) -> frozenset[str]:  # type: ignore[override]
+        """The climbing side, and the other one where it is re-drawn."""
+        sides = {"late"} if self.reverse else {"early"}
+        return frozenset(sides | ({"early", "late"} if self.late == "redraw" else set()))
+
+    def begin(self, ctx: Context) -> None:
+        clock = ctx.clock
+        self.epochs = max(1, round(self.share * clock.epochs))  # k
+        if clock.generations > 1 and self.epochs >= clock.epochs:
+            raise RequestError(
+                f"seal climbs for {self.epochs} of {clock.epochs} epochs and has none left to relearn: "
+                "ask for more epochs or a smaller share"
+            )
+        early, late = ctx.partition.early, ctx.partition.late
+        self.climbing, self.other = (late, early) if self.reverse else (early, late)
+        split_groups(ctx.optimizer, ctx.partition)
+        self.flips = "maximize" not in ctx.optimizer.defaults  # the optimiser cannot climb, so gradients turn
+        self.step = self.rho
+        self.start = 1.0  # training accuracy where the ascent began
+        self.reached = False  # an adaptive ascent found its target before its time
+
+    def begin_generation(self, ctx: Context) -> None:
+        if ctx.clock.generation == 0:
+            return
+        if self.late == "redraw":
+            ctx.redraw(self.other)
+        self.turn_up(ctx)
+
+    def begin_epoch(self, ctx: Context) -> None:
+        if ctx.phase == "ascent" and ctx.clock.epoch == self.epochs:
+            self.turn_down(ctx)
+
+    def turn_up(self, ctx: Context) -> None:
+        """The ascent begins."""
+        ctx.phase, self.step, self.reached = "ascent", self.rho, False
+        if self.momentum == "reset":
+            reset_state(ctx.optimizer, self.climbing.parameters)
+        if self.ascent == "adaptive":
+            self.start = ctx.score(ctx.train, limit=1024).accuracy or 0.0
+            return
+        groups = self.groups(ctx)
+        if not self.flips:
+            ascend(groups, self.scale)
+        for group in groups:
+            group["scale"] = self.scale
+            if not self.decay:
+                group["base_decay"], group["weight_decay"] = group["weight_decay"], 0.0
+
+    def turn_down(self, ctx: Context) -> None:
+        """The ascent ends; from here on everything descends."""
+        ctx.phase = "descent"
+        groups = self.groups(ctx)
+        if not self.flips:
+            descend(groups)
+        for group in groups:
+            group["scale"] = 1.0
+            if "base_decay" in group:
+                group["weight_decay"] = group.pop("base_decay")
+        if self.momentum == "reset":
+            reset_state(ctx.optimizer, self.climbing.parameters)
+        log_forgetting(ctx)
+
+    def groups(self, ctx: Context) -> list[dict[str, Any]]:
+        """The climbing side's parameter groups (looked up each time: loading a checkpoint replaces them)."""
+        side = "late" if self.reverse else "early"
+        return [group for group in ctx.optimizer.param_groups if group.get("side") == side]
+
+    def before_step(self, ctx: Context) -> None:
+        if ctx.phase != "ascent":
+            return
+        if self.late == "freeze":
+            _leave_alone(self.other.parameters)
+        if self.ascent == "adaptive":
+            climb_sphere(self.climbing.parameters, self.step)
+            _leave_alone(self.climbing.parameters)
+        elif self.flips:
+            torch._foreach_neg_([p.grad for p in self.climbing.parameters if p.grad is not None])
+
+    def end_step(self, ctx: Context) -> None:
+        if ctx.phase != "ascent" or self.ascent != "adaptive":
+            return
+        total = self.epochs * ctx.clock.steps
+        done = ctx.clock.epoch * ctx.clock.steps + ctx.clock.step + 1
+        if done % max(1, total // CHECKS):
+            return
+        target = 1 / ctx.classes if self.target is None else self.target
+        accuracy = ctx.score(ctx.train, limit=1024).accuracy or 0.0
+        if accuracy <= target:
+            self.reached = True
+            ctx.log(ascent_steps=done)
+            self.turn_down(ctx)
+        elif accuracy > self.start + (target - self.start) * done / total:
+            self.step = min(2 * self.step, 1.0)
+        else:
+            self.step /= 2
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self.step, "start": self.start, "reached": self.reached}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.step, self.start, self.reached = state["step"], state["start"], state["reached"]
+
+
+@torch.no_grad()
+def climb_sphere(parameters: list[nn.Parameter], rho: float) -> None:
+    """One step of relative size ρ up each tensor's gradient, back onto the sphere of its norm.
+
+    w ← ‖w‖ · u/‖u‖ with u = w + ρ·‖w‖·g/‖g‖. Tensors of norm 0 stay where they are.
+    """
+    moving = [p for p in parameters if p.grad is not None]
+    weights, gradients = [p.detach() for p in moving], [p.grad for p in moving]
+    norms = torch._foreach_norm(weights)
+    lengths = torch._foreach_norm(gradients)
+    torch._foreach_clamp_min_(lengths, 1e-30)
+    steps = torch._foreach_div(norms, lengths)
+    torch._foreach_mul_(steps, rho)
+    torch._foreach_add_(weights, torch._foreach_mul(gradients, steps))
+    grown = torch._foreach_norm(weights)
+    torch._foreach_clamp_min_(grown, 1e-30)
+    torch._foreach_mul_(weights, torch._foreach_div(norms, grown))
+
+
+def _leave_alone(parameters: list[nn.Parameter]) -> None:
+    """Without a gradient the optimiser passes over a parameter: weight, momentum and decay stay."""
+    for p in parameters:
+        p.grad = None

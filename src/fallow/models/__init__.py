@@ -1,0 +1,99 @@
+"""The models: a name, its settings, and what it is.
+
+>>> model = build("mlp:hidden=32,32", shape=(128,), classes=8)
+>>> model.blocks
+('hidden1', 'hidden2')
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from fallow.core.errors import RequestError, unknown
+from fallow.core.spec import parse
+from fallow.models.base import Model
+from fallow.models.factory import from_factory
+from fallow.models.mlp import MLP
+from fallow.models.pretrained import Report, load_weights
+from fallow.models.resnet import resnet18, resnet50
+from fallow.models.scnn import SCNN
+
+__all__ = ["MODELS", "Model", "Report", "build", "default", "from_factory", "load_weights"]
+
+
+class Entry(NamedTuple):
+    """One line of the catalogue."""
+
+    factory: Callable[..., Model]
+    description: str
+
+
+MODELS: dict[str, Entry] = {
+    "mlp": Entry(MLP, "fully connected layers with ReLU, for inputs of any shape"),
+    "scnn": Entry(SCNN, "four convolutions and a dense layer (LW's small network), for images and signals"),
+    "resnet18": Entry(resnet18, "eight basic residual blocks, for images"),
+    "resnet50": Entry(resnet50, "sixteen residual bottlenecks, for images"),
+}
+
+
+def build(name: str, *, shape: tuple[int, ...], classes: int, **options: Any) -> nn.Module:
+    """Build the model ``name`` for inputs of ``shape`` and ``classes`` outputs.
+
+    ``name`` may carry settings (``resnet18:width=16,norm=layer``), which ``options`` override, or be the
+    path of the user's own factory (``package.module:factory``).
+
+    >>> build("scnn", shape=(1, 28, 28), classes=10, width=8, depth=2)
+    Traceback (most recent call last):
+    fallow.core.errors.RequestError: unknown setting of model scnn 'depth': did you mean 'width'? ...
+    """
+    if ":" in name and "=" not in name and name.partition(":")[0] not in MODELS:
+        return from_factory(name, shape=shape, classes=classes, **options)
+    name, settings = parse(name)
+    if name not in MODELS:
+        raise unknown("model", name, MODELS)
+    if classes < 1:
+        raise RequestError(f"a model of {classes} classes is none: classes should be at least 1")
+    factory = MODELS[name].factory
+    defaults = _defaults(factory)
+    settings |= options
+    for key, value in settings.items():
+        if key not in defaults:
+            raise unknown(f"setting of model {name}", key, defaults)
+        settings[key] = _checked(f"{key} of model {name}", value, defaults[key])
+    return factory(tuple(shape), classes, **settings)
+
+
+def default(shape: tuple[int, ...]) -> str:
+    """The model to take when none is named: an mlp for vectors, an scnn for images and signals.
+
+    >>> default((64,)), default((3, 32, 32)), default((1, 500))
+    ('mlp', 'scnn', 'scnn')
+    """
+    return "scnn" if len(shape) in (2, 3) and min(shape[1:]) >= 4 else "mlp"
+
+
+def _defaults(factory: Callable[..., Model]) -> dict[str, Any]:
+    """The settings of a model and their defaults: the keyword-only arguments of its factory."""
+    parameters = inspect.signature(factory).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def _checked(what: str, value: Any, example: Any) -> Any:
+    """``value`` if it is of the default's kind; every whole number in a model is a size, so at least 1."""
+    if isinstance(example, tuple):
+        sizes = (value,) if isinstance(value, int) else value
+        if isinstance(sizes, tuple | list):
+            return tuple(_checked(what, size, 1) for size in sizes)
+    elif isinstance(example, int):
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+            return value
+    elif isinstance(example, float):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    elif isinstance(value, str):
+        return value
+    raise RequestError(f"{what} cannot be {value!r}: something like {example!r} would fit")

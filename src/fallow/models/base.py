@@ -1,0 +1,47 @@
+"""What every model of fallow offers: its blocks in order, its head, and its own initialisation."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from fallow.core.errors import unknown
+
+INITS = ("he", "xavier", "torch")
+
+
+class Model(nn.Module):
+    """A network that knows its blocks and how its layers were initialised.
+
+    ``blocks`` are the paths of the blocks from input to output, the head excluded; ``head`` is the last
+    linear layer. A subclass registers its layers in order of execution and then calls ``start()``.
+    """
+
+    blocks: tuple[str, ...]
+    head: nn.Linear
+
+    def __init__(self, init: str) -> None:
+        super().__init__()
+        if init not in INITS:
+            raise unknown("init", init, INITS)
+        self.init = init
+
+    def start(self) -> None:
+        """Draw every layer, in order: the first initialisation."""
+        for module in self.modules():
+            self.initialise(module)
+
+    def initialise(self, module: nn.Module) -> None:
+        """Draw one layer's own parameters afresh, as at the start; norms return to 1, 0 and no statistics.
+
+        ``he``: N(0, 2 / fan_in), ``xavier``: N(0, 2 / (fan_in + fan_out)), both with zero biases;
+        ``torch``: whatever the layer's ``reset_parameters`` does.
+        """
+        if self.init != "torch" and isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
+            if self.init == "he":
+                nn.init.kaiming_normal_(module.weight, mode="fan_in", nonlinearity="relu")
+            else:
+                nn.init.xavier_normal_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif callable(reset := getattr(module, "reset_parameters", None)):
+            reset()

@@ -1,0 +1,54 @@
+"""The small parts that several families of models are built from."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from torch import nn
+
+from fallow.core.errors import RequestError, unknown
+
+CONV: dict[int, type[nn.Conv1d] | type[nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
+POOL: dict[int, type[nn.MaxPool1d] | type[nn.MaxPool2d]] = {1: nn.MaxPool1d, 2: nn.MaxPool2d}
+NORMS = ("none", "batch", "layer")
+RANKS = {1: "a vector (N,)", 2: "a signal (C, L)", 3: "an image (C, H, W)"}
+
+
+def sequential(**modules: nn.Module | None) -> nn.Sequential:
+    """A Sequential with named steps; a step that is None is left out.
+
+    >>> sequential(linear=nn.Linear(2, 3), norm=None, relu=nn.ReLU())
+    Sequential(
+      (linear): Linear(in_features=2, out_features=3, bias=True)
+      (relu): ReLU()
+    )
+    """
+    return nn.Sequential(
+        OrderedDict((name, module) for name, module in modules.items() if module is not None)
+    )
+
+
+def norm_layer(kind: str, channels: int, dims: int, *, known: Sequence[str] = NORMS) -> nn.Module:
+    """The normalisation ``kind`` after a layer with ``dims`` spatial dimensions.
+
+    ``layer`` is GroupNorm with one group: LayerNorm over channels and space, with an affine per channel,
+    so that it fits any image size and does not depend on the batch.
+    """
+    if kind not in known:
+        raise unknown("norm", kind, known)
+    if kind == "batch":
+        return nn.BatchNorm2d(channels) if dims == 2 else nn.BatchNorm1d(channels)
+    return nn.GroupNorm(1, channels) if kind == "layer" else nn.Identity()
+
+
+def expect_shape(model: str, shape: Sequence[int], ranks: Sequence[int]) -> None:
+    """Refuse an input shape the model cannot take.
+
+    >>> expect_shape("scnn", (64,), ranks=(3,))
+    Traceback (most recent call last):
+    fallow.core.errors.RequestError: scnn cannot take shape (64,): an image (C, H, W) would fit
+    """
+    if len(shape) not in ranks or min(shape, default=0) < 1:
+        fitting = " or ".join(RANKS[rank] for rank in ranks)
+        raise RequestError(f"{model} cannot take shape {tuple(shape)}: {fitting} would fit")

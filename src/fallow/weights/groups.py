@@ -1,0 +1,99 @@
+"""Two sides of a network under one optimiser: one parameter group per side, and ascent for either.
+
+>>> from fallow.weights import Partition
+>>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+>>> sgd = torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=5e-4)
+>>> sides = split_groups(sgd, Partition(net, 1))
+>>> ascend(sides["early"], scale=0.01)  # SEAL: early layers climb, slowly, while the late ones descend
+>>> [(group["side"], group["maximize"], group["lr"]) for group in sgd.param_groups]
+[('early', True, 0.001), ('late', False, 0.1)]
+>>> descend(sides["early"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fallow.core.errors import RequestError
+from fallow.weights.partition import Partition
+
+
+def split_groups(
+    optimizer: torch.optim.Optimizer, sides: Partition | Mapping[str, Sequence[torch.nn.Parameter]]
+) -> dict[str, list[dict[str, Any]]]:
+    """Split the groups of ``optimizer`` in place so that each holds parameters of one side only.
+
+    ``sides`` is a partition (``early``, ``late``) or a mapping from names to parameters. Every new group has
+    the settings of the one it came from and its side's name as ``group["side"]``; parameters of no side stay
+    together. State is untouched. A learning-rate scheduler counts groups, so make it after this.
+    Returns the groups of every side.
+    """
+    if isinstance(sides, Partition):
+        sides = {"early": sides.early.parameters, "late": sides.late.parameters}
+    side_of: dict[int, str] = {}
+    for side, parameters in sides.items():
+        for parameter in parameters:
+            if side_of.setdefault(id(parameter), side) != side:
+                raise RequestError(
+                    f"a parameter of shape {tuple(parameter.shape)} is on the sides "
+                    f"{side_of[id(parameter)]!r} and {side!r}: it should be on one"
+                )
+    groups: list[dict[str, Any]] = []
+    for group in optimizer.param_groups:
+        members: dict[str | None, list[int]] = {}
+        for i, parameter in enumerate(group["params"]):
+            members.setdefault(side_of.get(id(parameter)), []).append(i)
+        whole = dict(group)
+        for first, (member_side, indices) in enumerate(members.items()):
+            part = group if first == 0 else dict(whole)  # whoever holds the old group keeps a live one
+            part["params"] = [whole["params"][i] for i in indices]
+            if "param_names" in whole:  # parallel to params, when the optimiser was given names
+                part["param_names"] = [whole["param_names"][i] for i in indices]
+            part.pop("side", None)
+            if member_side is not None:
+                part["side"] = member_side
+            groups.append(part)
+    optimizer.param_groups[:] = groups
+    return {side: [group for group in groups if group.get("side") == side] for side in sides}
+
+
+def ascend(groups: Iterable[dict[str, Any]], scale: float = 1.0) -> None:
+    """Let these groups climb the loss, at ``scale`` times their learning rate, until ``descend``.
+
+    Sets ``maximize``, which turns the gradient round and not the weight decay, so that weights still shrink
+    (a negative learning rate would make them grow): w ← w + S·η·g − S·η·λ·w for SGD.
+
+    The contract with whoever sets the learning rate: ``group["scale"]`` is S while a group climbs and 1
+    otherwise, and ``group["lr"]`` includes it. A schedule that multiplies ``lr`` needs to know nothing; one
+    that sets it sets ``group["lr"] = η * group.get("scale", 1)``.
+    """
+    groups = list(groups)
+    if not scale > 0:
+        raise RequestError(f"cannot ascend with scale {scale}: a scale above 0 would do")
+    for group in groups:
+        if "maximize" not in group:
+            raise RequestError(
+                f"the optimiser with the settings {_settings(group)} cannot ascend, having no 'maximize': "
+                "SGD, Adam, AdamW or RMSprop would do"
+            )
+    for group in groups:
+        _set(group, maximize=True, scale=scale)
+
+
+def descend(groups: Iterable[dict[str, Any]]) -> None:
+    """Let these groups descend again, at their full learning rate; nothing changes for those that do."""
+    for group in groups:
+        _set(group, maximize=False, scale=1.0)
+
+
+def _set(group: dict[str, Any], *, maximize: bool, scale: float) -> None:
+    group["maximize"] = maximize
+    group["lr"] = group["lr"] / group.get("scale", 1.0) * scale
+    group["scale"] = scale
+
+
+def _settings(group: dict[str, Any]) -> str:
+    return ", ".join(key for key in group if key not in ("params", "side", "param_names", "scale"))

@@ -1,0 +1,111 @@
+"""The layers of any model, the order in which they run, and what kind they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_TORCH_NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
+
+def layers(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules that own parameters or buffers themselves, by path, in order of registration.
+
+    >>> list(layers(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))))
+    ['0', '2']
+    """
+    return {path: module for path, module in model.named_modules() if own_tensors(module)}
+
+
+def own_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters and buffers that belong to the module itself and not to its children."""
+    own = {**module._parameters, **module._buffers}
+    return {name: tensor for name, tensor in own.items() if tensor is not None}
+
+
+def join(path: str, name: str) -> str:
+    """The name of something inside the module at ``path``; the model's own path is empty."""
+    return f"{path}.{name}" if path else name
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether a layer normalises: torch's own norms, or a class called so that has no weight matrix."""
+    if isinstance(module, _TORCH_NORMS):
+        return True
+    return "norm" in type(module).__name__.lower() and not has_matrix(module) and not module._modules
+
+
+def has_matrix(module: nn.Module) -> bool:
+    """Whether the module itself owns a parameter with two or more dimensions."""
+    return any(tensor is not None and tensor.ndim >= 2 for tensor in module._parameters.values())
+
+
+def execution_order(model: nn.Module, inputs: Any = None) -> dict[str, int]:
+    """The rank of every module, by path: the order of first calls in a forward pass of ``inputs``.
+
+    A module that is never called, such as a projection whose weight its parent uses, ranks right after the
+    nearest parent that is called; if that is only the model itself, it comes last, with a rank of at least
+    the number of modules. Without ``inputs`` the rank is the order of registration. ``inputs`` is a tensor,
+    a tuple of arguments or a mapping of keywords.
+    """
+    paths = [path for path, _ in model.named_modules()]
+    registered = {path: rank for rank, path in enumerate(paths)}
+    if inputs is None:
+        return registered
+    called = _first_calls(model, inputs)
+
+    def caller(path: str) -> str:
+        """The module itself if it is called, or else the nearest parent that is."""
+        while path and path not in called:
+            path = path.rpartition(".")[0]
+        return path
+
+    run = [path for path in paths if caller(path) or not path]
+    run.sort(key=lambda path: (called[caller(path)], registered[path]))
+    idle = [path for path in paths if path and not caller(path)]
+    return {path: rank for rank, path in enumerate(run)} | {
+        path: rank for rank, path in enumerate(idle, start=len(paths))
+    }
+
+
+def _first_calls(model: nn.Module, inputs: Any) -> dict[str, int]:
+    called: dict[str, int] = {"": 0}
+
+    paths = {module: path for path, module in model.named_modules()}
+
+    def note(module: nn.Module, _: Any) -> None:
+        called.setdefault(paths[module], len(called))
+
+    handles = [module.register_forward_pre_hook(note) for module in paths]
+    try:
+        with _untouched(model), torch.no_grad():
+            model.eval()
+            if isinstance(inputs, Mapping):
+                model(**inputs)
+            elif isinstance(inputs, tuple):
+                model(*inputs)
+            else:
+                model(inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return called
+
+
+@contextmanager
+def _untouched(model: nn.Module) -> Iterator[None]:
+    """Whatever happens inside, the model's modes and buffers and the random generators are as before."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for buffer, before in buffers:
+            buffer.copy_(before)

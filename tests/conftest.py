@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fallow.data import Data, Examples
+
+torch.set_num_threads(1)  # workers run side by side: more threads would only fight
+
+
+def small_images(n: int = 96, classes: int = 3, seed: int = 0) -> Data:
+    """Noisy patterns of 1×8×8 pixels that a network learns in a few epochs."""
+    draw = torch.Generator().manual_seed(seed)
+    patterns = torch.randint(0, 256, (classes, 1, 8, 8), generator=draw)
+
+    def some(count: int) -> Examples:
+        y = torch.arange(count) % classes
+        noise = torch.randint(0, 256, (count, 1, 8, 8), generator=draw)
+        return Examples(((patterns[y] + noise) // 2).to(torch.uint8), y)
+
+    names = [f"class {i}" for i in range(classes)]
+    mean, std = torch.tensor([127.5]), torch.tensor([60.0])
+    return Data("patterns", some(n), some(30), some(60), names, (1, 8, 8), mean, std)
+
+
+@pytest.fixture(scope="session")
+def images() -> Data:
+    return small_images()

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import fallow
+from fallow.core import loop
+from fallow.data import Data
+from tests.contract.catalogue import MODEL, SETTINGS, SPECS
+from tests.conftest import small_images
+
+
+class Killed(BaseException):
+    pass
+
+
+def train(out: Path, spec: str, images: Data, resume: bool = False) -> None:
+    model = MODEL.replace("scnn:", "scnn:dropout=0.2,norm=batch,")  # buffers and a random generator to restore
+    fallow.fit(model, images, spec, out=out, resume=resume, checkpoint_every=0, augment="crop", **SETTINGS)
+
+
+def same(a: Path, b: Path) -> bool:
+    pairs = [(load_file(a / name), load_file(b / name)) for name in ("last.safetensors", "best.safetensors")]
+    weights = all(torch.equal(one[key], two[key]) for one, two in pairs for key in one)
+    strip = [{k: v for k, v in row.items() if k != "seconds"} for row in rows(a)]
+    return weights and strip == [{k: v for k, v in row.items() if k != "seconds"} for row in rows(b)]
+
+
+def rows(folder: Path) -> list[dict]:
+    import json
+
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_stops_between_any_two_steps_and_resumes_to_the_bit(
+    spec: str, images: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stop after several steps of every phase (a checkpoint after each step), go on, compare every bit."""
+    train(tmp_path / "whole", spec, images)
+    monkeypatch.setattr(loop, "LIVE", 0.0)  # look, and so save, after every step
+    look = loop.look
+    for stop in (1, 25, 29, 35, 52):  # of up to 72 steps; with 24 in a generation, 25 and 52 are in an ascent
+        seen = 0
+
+        def stopping(ctx, stop: int = stop) -> float:
+            nonlocal seen
+            seen += 1
+            wake = look(ctx)
+            if seen == stop:
+                raise Killed
+            return wake
+
+        monkeypatch.setattr(loop, "look", stopping)
+        out = tmp_path / f"stopped {stop}"
+        try:
+            train(out, spec, images)
+        except Killed:
+            monkeypatch.setattr(loop, "look", look)
+            train(out, spec, images, resume=True)
+        assert same(tmp_path / "whole", out), stop
+        if stop > 24 and spec in ("normal",):
+            break  # it has only one generation
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_survives_a_real_sigkill(spec: str, tmp_path: Path) -> None:
+    """A child is killed at random moments, checkpoints being written all the time, until one finishes."""
+    images = small_images()
+    started = time.monotonic()
+    train(tmp_path / "whole", spec, images)
+    length = time.monotonic() - started
+    out, moment = tmp_path / "killed", random.Random(spec)
+    for attempt in range(4):
+        child = os.fork()
+        if child == 0:
+            try:
+                loop.LIVE = 0.0
+                train(out, spec, images, resume=out.exists())
+            finally:
+                os._exit(0)
+        if attempt < 3:
+            time.sleep(moment.uniform(0.05, 0.6) * length)
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert same(tmp_path / "whole", out)

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fallow
+from fallow import models
+from fallow.core.method import Method
+from fallow.data import Data
+from fallow.methods import build
+from tests.contract.catalogue import MODEL, SETTINGS, SPECS
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_trains_and_returns_a_trained_model(spec: str, images: Data) -> None:
+    result = fallow.fit(MODEL, images, spec, **SETTINGS)
+    first, last = result.history[0], result.history[-1]
+    assert last["train_loss"] < first["train_loss"]
+    assert result.last["test_accuracy"] > 0.6  # chance is a third
+    # never a freshly reset network: what is returned does better than right after the last forgetting
+    record = result.generations[-1]
+    if "forgot_to" in record:
+        assert result.last["test_accuracy"] > record["forgot_to"] or record["forgot_to"] > 0.9
+    generations, epochs = build(spec).plan(SETTINGS["generations"], SETTINGS["epochs"])
+    assert len(result.history) == generations * epochs
+    assert len(result.generations) == generations
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_first_generation_is_ordinary(spec: str, images: Data) -> None:
+    """Nothing differs from ordinary training before the first forgetting (SA-GD disturbs every step)."""
+    method = build(spec)
+    if not method.generational:
+        pytest.skip("no generations")
+    settings = SETTINGS | {"generations": 1}
+    mine = fallow.fit(MODEL, images, method, **settings).model
+    ordinary = fallow.fit(MODEL, images, "normal", **settings).model
+    for (name, a), b in zip(mine.named_parameters(), ordinary.parameters(), strict=True):
+        assert torch.equal(a, b), name
+
+
+class Spy(Method):
+    """Looks at the weights around every forgetting."""
+
+    name = "spy"
+
+    def __init__(self) -> None:
+        self.before: list[dict[str, torch.Tensor]] = []
+        self.after: list[dict[str, torch.Tensor]] = []
+        self.phases: list[tuple[str, dict[str, torch.Tensor], float]] = []
+
+    def begin(self, ctx) -> None:
+        self.partition = ctx.partition
+        inner = ctx.method.methods[0]
+        original = inner.begin_generation
+
+        def watched(ctx) -> None:
+            self.before.append(snapshot(ctx.model))
+            original(ctx)
+            self.after.append(snapshot(ctx.model))
+
+        inner.begin_generation = watched
+
+    def end_epoch(self, ctx) -> None:
+        self.phases.append((ctx.phase, snapshot(ctx.model), ctx.check()))
+
+
+def snapshot(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def watch(spec: str, images: Data, **changes) -> tuple[Spy, Method, fallow.Result]:
+    method, spy = build(spec), Spy()
+    return spy, method, fallow.fit(MODEL, images, method + spy, **(SETTINGS | changes))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_what_is_not_forgotten_is_untouched(spec: str, images: Data) -> None:
+    """Only the parts that a method declares change at the edge of a generation, to the bit."""
+    spy, method, _ = watch(spec, images)
+    kept = {"early", "late"} - method.forgets
+    for before, after in zip(spy.before, spy.after, strict=True):
+        for part in kept:
+            for name in getattr(spy.partition, part).names:
+                assert torch.equal(before[name], after[name]), name
+
+
+@pytest.mark.parametrize("spec", ["llf", "born-again", "seal:late=redraw"])
+def test_redrawn_weights_have_the_initial_distribution(spec: str, images: Data) -> None:
+    spy, method, _ = watch(spec, images)
+    fresh = models.build(MODEL, shape=images.shape, classes=3)
+    parts = {"llf": ["late"], "born-again": ["early", "late"], "seal": ["late"]}[method.name]
+    for before, after in zip(spy.before[1:], spy.after[1:], strict=True):
+        for part in parts:
+            for name in getattr(spy.partition, part).names:
+                tensor, model = after[name], dict(fresh.named_parameters())[name].detach()
+                if tensor.ndim > 1:
+                    assert not torch.equal(tensor, before[name])
+                    assert tensor.std() == pytest.approx(model.std().item(), rel=0.35)
+                else:
+                    assert torch.equal(tensor, model), name  # norms and biases start from constants
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.startswith("seal")])
+def test_an_ascent_raises_the_loss(spec: str, images: Data) -> None:
+    spec = spec if ":" in spec else "seal:scale=1"
+    spy, _, _ = watch(spec, images, generations=2, epochs=24)
+    phases = [phase for phase, _, _ in spy.phases]
+    losses = [loss for _, _, loss in spy.phases]
+    ascents = [i for i, phase in enumerate(phases) if phase == "ascent"]
+    if "adaptive" in spec and not ascents:
+        ascents = [24]  # it forgot within its first epoch and was already descending at its end
+    assert ascents[0] == 24
+    assert max(losses[i] for i in ascents) > losses[23]
+    assert losses[-1] < max(losses[i] for i in ascents)
+
+
+def test_frozen_layers_do_not_move_during_the_ascent(images: Data) -> None:
+    spy, _, _ = watch("seal:scale=0.5,late=freeze", images, epochs=8)
+    start = spy.after[1]
+    during = next(weights for phase, weights, _ in spy.phases if phase == "ascent")
+    assert all(torch.equal(start[name], during[name]) for name in spy.partition.late.names)
+    assert not all(torch.equal(start[name], during[name]) for name in spy.partition.early.names)
