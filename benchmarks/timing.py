@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-
 Work = Callable[[], int]
 
 
@@ -45,4 +44,4 @@ def compare(times: dict[str, dict[str, list[float]]], pairs: dict[str, tuple[str
         name: {clock: round(statistics.median(values), 1) for clock, values in both.items()}
         for name, both in times.items()
     }
-    return {"ratios": ratios, "spread": spread, "details": {"microseconds per step": details}}
+    return {"ratios": ratios, "spread": spread, "microseconds": details}

@@ -105,6 +105,7 @@ def fit(
     >>> result = fallow.fit("mlp", "digits", "llf", generations=2, epochs=2, seed=1)
     >>> result.last["test_accuracy"] > 0.5
     True
+
     """
     with torch.random.fork_rng():
         ctx = prepare(

@@ -16,4 +16,4 @@ VARIANTS = (
 )
 SPECS = [*REGISTRY, *VARIANTS]
 MODEL = "scnn:width=4,dense=16"
-SETTINGS: dict[str, Any] = {"generations": 3, "epochs": 4, "batch_size": 16, "lr": 0.05, "seed": 3}
+SETTINGS: dict[str, Any] = {"generations": 3, "epochs": 4, "batch_size": 16, "lr": 0.05, "seed": 4}

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 import fallow
 from fallow.core import loop
 from fallow.data import Data
-from tests.contract.catalogue import MODEL, SETTINGS, SPECS
 from tests.conftest import small_images
+from tests.contract.catalogue import MODEL, SETTINGS, SPECS
 
 
 class Killed(BaseException):

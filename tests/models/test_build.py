@@ -73,9 +73,7 @@ def test_resolution_follows_the_stem():
     sizes = {}
     for stem, side in [("small", 32), ("large", 32), ("auto", 64), ("auto", 65)]:
         model = build("resnet18", shape=(1, side, side), classes=2, width=2, stem=stem)
-        model.layer1.register_forward_hook(
-            lambda m, x, y, key=(stem, side): sizes.__setitem__(key, y.shape[-1])
-        )
+        model.layer1.register_forward_hook(lambda m, x, y, key=(stem, side): sizes.__setitem__(key, y.shape[-1]))
         model(torch.randn(2, 1, side, side))
     assert sizes == {("small", 32): 32, ("large", 32): 8, ("auto", 64): 64, ("auto", 65): 17}
 

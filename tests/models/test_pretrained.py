@@ -14,9 +14,7 @@ def net(classes: int = 3) -> nn.Module:
 
 
 def same(a: nn.Module, b: nn.Module) -> bool:
-    return all(
-        torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
-    )
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
 
 
 @pytest.mark.parametrize("wrapped", ["plain", "module.", "state_dict", "model", "model.net."])
@@ -24,9 +22,7 @@ def test_torch_files(tmp_path, wrapped):
     source, target = net(), net()
     weights = dict(source.state_dict())
     if wrapped.endswith("."):
-        weights = {wrapped + name: tensor for name, tensor in weights.items()} | {
-            "loss.weight": torch.ones(3)
-        }
+        weights = {wrapped + name: tensor for name, tensor in weights.items()} | {"loss.weight": torch.ones(3)}
     content = {wrapped: weights, "epoch": 3} if wrapped in ("state_dict", "model") else weights
     torch.save(content, tmp_path / "weights.pt")
     report = load_weights(target, tmp_path / "weights.pt")
@@ -34,6 +30,15 @@ def test_torch_files(tmp_path, wrapped):
     assert report.matched == list(source.state_dict())
     assert not report.missing
     assert report.unexpected == (["loss.weight"] if wrapped.endswith(".") else [])
+
+
+def test_the_prefix_with_most_matches_wins(tmp_path):
+    source, target = net(), net()
+    weights = {f"student.{name}": tensor for name, tensor in source.state_dict().items()}
+    torch.save(weights | {"head.bias": torch.full((3,), 7.0), "teacher.head.bias": torch.ones(3)}, tmp_path / "w.pt")
+    report = load_weights(target, tmp_path / "w.pt")
+    assert same(source, target)
+    assert report.unexpected == ["teacher.head.bias"]
 
 
 def test_safetensors_with_another_head(tmp_path):
@@ -58,6 +63,7 @@ class Evil:
         return (print, ("code ran",))
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_refused_files(tmp_path, capsys):
     def refused(name: str, match: str) -> None:
         with pytest.raises(RequestError, match=match) as caught:

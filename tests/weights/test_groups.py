@@ -70,9 +70,7 @@ def test_one_step_of_ascent_climbs_and_still_decays(kind):
         p.grad = torch.randn_like(p)
     optimizer.step()
     direction = [p.grad if name == "sgd" else p.grad / (p.grad.abs() + 1e-8) for p in (early, late)]
-    torch.testing.assert_close(
-        early.detach(), before[0] + lr * scale * direction[0] - lr * scale * decay * before[0]
-    )
+    torch.testing.assert_close(early.detach(), before[0] + lr * scale * direction[0] - lr * scale * decay * before[0])
     torch.testing.assert_close(late.detach(), before[1] - lr * direction[1] - lr * decay * before[1])
 
 
@@ -97,9 +95,7 @@ def test_contract_of_scale_and_learning_rate():
 def test_an_optimiser_that_cannot_ascend_is_refused_before_anything_changes():
     model = mlp()
     optimizer = optim.LBFGS(model.parameters())
-    with pytest.raises(
-        RequestError, match="max_iter.* cannot ascend, having no 'maximize': SGD, Adam"
-    ) as caught:
+    with pytest.raises(RequestError, match=r"max_iter.* cannot ascend, having no 'maximize': SGD, Adam") as caught:
         ascend(optimizer.param_groups)
     assert "\n" not in str(caught.value)
     assert optimizer.param_groups[0]["lr"] == 1

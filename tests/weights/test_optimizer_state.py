@@ -58,11 +58,7 @@ def test_masked_elements_forget_and_the_others_do_not(name):
     optimizer = OPTIMIZERS[name](parameters)
     for seed in range(3):
         step(optimizer, parameters, seed)
-    before = {
-        key: value.clone()
-        for key, value in optimizer.state[parameters[0]].items()
-        if isinstance(value, Tensor)
-    }
+    before = {key: value.clone() for key, value in optimizer.state[parameters[0]].items() if isinstance(value, Tensor)}
     mask = torch.tensor([True, False, False, True]).expand(3, 4)
     reset_state(optimizer, parameters[:1], [mask])
     per_element = 0

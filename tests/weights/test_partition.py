@@ -21,9 +21,11 @@ class HeadFirst(nn.Module):
         self.body1 = nn.Linear(4, 5)
         self.norm = nn.BatchNorm1d(5)
         self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("last", torch.zeros(4))
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
+        self.last = x.mean(0)
         x = F.dropout(torch.relu(self.norm(self.body1(x))), 0.5, training=True)
         return self.head(torch.relu(self.body2(x)))
 
@@ -213,13 +215,7 @@ def test_table_and_description():
     assert table[2].split()[:4] == ["late", "hidden2.linear", "…", "head"]
     assert "21,508" in table[2]
     assert (
-        len(
-            {
-                line.index(word) + len(word)
-                for line, word in zip(table, ["share", "0.7%", "99.3%"], strict=True)
-            }
-        )
-        == 1
+        len({line.index(word) + len(word) for line, word in zip(table, ["share", "0.7%", "99.3%"], strict=True)}) == 1
     )
     described = json.loads(json.dumps(partition.describe()))
     assert described["blocks"] == ["hidden1", "hidden2"]

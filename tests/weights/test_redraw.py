@@ -67,9 +67,7 @@ def test_policies_keep_what_they_say():
     everything = redraw(scnn())
     kinds = {
         "biases": {"head.bias"},
-        "norm_affine": {
-            name for name in everything if ".norm." in name and name.endswith(("weight", "bias"))
-        },
+        "norm_affine": {name for name in everything if ".norm." in name and name.endswith(("weight", "bias"))},
         "norm_buffers": {name for name in everything if "running" in name or "tracked" in name},
     }
     assert set(everything) == set(scnn().state_dict())
@@ -107,7 +105,7 @@ def test_masks_change_only_their_elements():
     assert weight[0, 0].isnan()
     assert (weight[mask] != old[mask]).all()
     assert weight[mask].std().item() == pytest.approx(math.sqrt(2 / 64), rel=0.1)
-    with pytest.raises(RequestError, match="unknown parameter in where 'dense.weight'"):
+    with pytest.raises(RequestError, match=r"unknown parameter in where 'dense\.weight'"):
         redraw(model, where={"dense.weight": mask})
     with pytest.raises(RequestError, match=r"should be torch.bool of shape \(4, 64\)"):
         redraw(model, where={"head.weight": mask})
@@ -167,9 +165,7 @@ def test_recorded_uses_reset_parameters_where_they_agree():
     assert recorded.by_reset == {"0.weight", "1.weight", "1.bias", "2.weight"}  # 0.bias has too few elements
     drawn = recorded.draw({"2": net[2], "0": net[0]})
     assert drawn["2.bias"].eq(-2).all()
-    assert not set(drawn["0.weight"].flatten().tolist()) & set(
-        recorded.tensors["0.weight"].flatten().tolist()
-    )
+    assert not set(drawn["0.weight"].flatten().tolist()) & set(recorded.tensors["0.weight"].flatten().tolist())
     assert kstest(drawn["2.weight"].flatten().numpy(), "uniform", (-0.25, 0.5)).pvalue > 0.01
     with pytest.raises(RequestError, match=r"9\.weight was not recorded"):
         recorded.draw({"9": net[2]})
@@ -216,7 +212,7 @@ class Tokens(nn.Module):
 
 
 def test_a_parameter_that_nothing_draws_is_refused():
-    with pytest.raises(RequestError, match="nothing draws token.*pass init=") as caught:
+    with pytest.raises(RequestError, match=r"nothing draws token.*pass init=") as caught:
         redraw(Tokens())
     assert "\n" not in str(caught.value)
     model = Tokens()

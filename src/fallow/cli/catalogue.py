@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,7 +31,7 @@ def catalogue(
             print(f"{'':<{width}}  settings: {listed}")
 
 
-def _entries(what: str) -> dict[str, dict[str, object]]:
+def _entries(what: str) -> dict[str, dict[str, Any]]:
     if what == "methods":
         from fallow.methods import REGISTRY
 

@@ -37,13 +37,17 @@ def train(
     lr: Annotated[float, typer.Option(help="the initial learning rate")] = 0.01,
     momentum: Annotated[float, typer.Option()] = 0.9,
     weight_decay: Annotated[float, typer.Option()] = 5e-4,
-    schedule: Annotated[str, typer.Option(help="cosine, constant or plateau (halve when validation stalls)")] = "cosine",
+    schedule: Annotated[
+        str, typer.Option(help="cosine, constant or plateau (halve when validation stalls)")
+    ] = "cosine",
     warmup: Annotated[float, typer.Option(help="epochs of warm-up in each generation")] = 0.0,
     label_smoothing: Annotated[float, typer.Option()] = 0.1,
     clip: Annotated[float | None, typer.Option(help="the largest norm of the gradient")] = None,
     accumulate: Annotated[int, typer.Option(help="micro-batches in a batch")] = 1,
     precision: Annotated[str, typer.Option(help="float32 or bf16")] = "float32",
-    patience: Annotated[int | None, typer.Option(help="end a generation after this many epochs without progress")] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="end a generation after this many epochs without progress")
+    ] = None,
     augment: Annotated[str, typer.Option(help="none, flip, crop, flip+crop or auto")] = "auto",
     evaluate_every: Annotated[int, typer.Option(help="epochs between two looks at validation")] = 1,
     seed: Annotated[int, typer.Option()] = 0,

@@ -50,7 +50,9 @@ class RunFolder:
             files.write_json(known, identity | remarks | {"versions": versions()})
             return
         if not resume:
-            raise RequestError(f"{self.path} already holds a run: add --resume to go on with it, or choose another --out")
+            raise RequestError(
+                f"{self.path} already holds a run: add --resume to go on with it, or choose another --out"
+            )
         try:
             stored = json.loads(known.read_text())
         except (OSError, ValueError) as error:

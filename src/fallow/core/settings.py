@@ -80,5 +80,3 @@ def _known(what: str, name: str, names: Any) -> None:
 def _require(fits: bool, name: str, value: object, what: str) -> None:
     if not fits:
         raise RequestError(f"{name} is {value}: it must be {what}")
-
-

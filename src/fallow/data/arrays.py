@@ -19,9 +19,7 @@ Pair: TypeAlias = tuple[Any, Any]
 COLOURS = (1, 3, 4)  # an axis of this length can be one of channels
 
 
-def from_arrays(
-    pairs: dict[str, Pair], *, names: Sequence[str] | None = None, channels_first: bool = False
-) -> Parts:
+def from_arrays(pairs: dict[str, Pair], *, names: Sequence[str] | None = None, channels_first: bool = False) -> Parts:
     """Parts from arrays: ``pairs`` maps "train", perhaps "val" and "test", to (x, y).
 
     ``names`` are names of classes, used where they fit the labels.
@@ -44,9 +42,7 @@ def from_tensors(pairs: dict[str, tuple[Tensor, Any]], *, names: Sequence[str] |
     labels = {key: _labels(y, f"y of {key}") for key, (_, y) in pairs.items()}
     for key, (x, _) in pairs.items():
         if len(x) != len(labels[key]):
-            raise RequestError(
-                f"{key} has {len(x)} examples but {len(labels[key])} labels: give one for each"
-            )
+            raise RequestError(f"{key} has {len(x)} examples but {len(labels[key])} labels: give one for each")
         if x.shape[1:] != train.shape[1:] or x.dtype != train.dtype:
             raise RequestError(
                 f"an example of {key} is {x.dtype} {tuple(x.shape[1:])}, "
@@ -91,7 +87,8 @@ def layout(x: Any, what: str, channels_first: bool, notes: list[str]) -> Tensor:
         array = _four(array, channels_first, notes)
     if array.dtype == np.uint8 and array.ndim >= 4:
         return torch.from_numpy(_on_white(array, notes))
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
 
 
 def _four(array: NDArray[Any], channels_first: bool, notes: list[str]) -> NDArray[Any]:
@@ -99,9 +96,7 @@ def _four(array: NDArray[Any], channels_first: bool, notes: list[str]) -> NDArra
     axes = [axis for axis in ((1, 3) if channels_first else (3, 1)) if array.shape[axis] in COLOURS]
     if axes:
         return np.moveaxis(array, axes[0], 1)
-    notes.append(
-        "Arrays of four axes without one of 1, 3 or 4 channels were taken for volumes of one channel."
-    )
+    notes.append("Arrays of four axes without one of 1, 3 or 4 channels were taken for volumes of one channel.")
     return array[:, None]
 
 

@@ -49,9 +49,7 @@ def resolve(policy: str, shape: Sequence[int]) -> str:
     if policy == "auto":
         return "flip+crop" if len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= 16 else "none"
     if "flip" in policy and len(shape) != 3:
-        raise RequestError(
-            f"augment={policy} mirrors images, but an example has shape {tuple(shape)}: use none"
-        )
+        raise RequestError(f"augment={policy} mirrors images, but an example has shape {tuple(shape)}: use none")
     if "crop" in policy and len(shape) not in (2, 3):
         raise RequestError(
             f"augment={policy} shifts images or signals, but an example has shape {tuple(shape)}: use none"

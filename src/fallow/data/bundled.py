@@ -33,9 +33,7 @@ class Bundled:
 
 BUNDLED: dict[str, Bundled] = {
     "digits": Bundled("1,797 handwritten digits of 8×8 pixels (scikit-learn)", digits),
-    "synthetic": Bundled(
-        "a label in 3 of 128 coordinates, noise in the rest: 8 classes, 256 examples", synthetic
-    ),
+    "synthetic": Bundled("a label in 3 of 128 coordinates, noise in the rest: 8 classes, 256 examples", synthetic),
 }
 
 

@@ -69,16 +69,12 @@ def _first(part: User) -> Tensor:
             raise RequestError("the DataLoader is empty: give it some examples")
         return pair(batch)[0][0]
     if isinstance(part, IterableDataset):
-        raise RequestError(
-            "an IterableDataset cannot be split: wrap it in a DataLoader, with parts of its own"
-        )
+        raise RequestError("an IterableDataset cannot be split: wrap it in a DataLoader, with parts of its own")
     if not len(part):  # type: ignore[arg-type]
         raise RequestError("the Dataset is empty: give it some examples")
     item = part[0]
     if not _is_item(item):
-        raise RequestError(
-            f"an item of the Dataset is {_kind(item)}: return (x, label), the label an integer"
-        )
+        raise RequestError(f"an item of the Dataset is {_kind(item)}: return (x, label), the label an integer")
     if not isinstance(item[0], Tensor | np.ndarray):
         raise RequestError(
             f"x in an item of the Dataset is a {type(item[0]).__name__}: return a tensor, channels first"
@@ -98,11 +94,7 @@ def _is_index(label: Any) -> bool:
 
 def _kind(item: Any) -> str:
     name = type(item).__name__
-    return (
-        f"a {name} of {', '.join(type(i).__name__ for i in item)}"
-        if isinstance(item, tuple | list)
-        else f"a {name}"
-    )
+    return f"a {name} of {', '.join(type(i).__name__ for i in item)}" if isinstance(item, tuple | list) else f"a {name}"
 
 
 def _labels(dataset: Any) -> Tensor | None:
@@ -115,11 +107,7 @@ def _labels(dataset: Any) -> Tensor | None:
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
         return dataset.tensors[1].cpu().long()
     targets = getattr(dataset, "targets", None)
-    if (
-        targets is not None
-        and len(targets) == len(dataset)
-        and getattr(dataset, "target_transform", None) is None
-    ):
+    if targets is not None and len(targets) == len(dataset) and getattr(dataset, "target_transform", None) is None:
         return torch.as_tensor(targets).cpu().long()
     if len(dataset) > FULL_PASS or not _is_item(dataset[0]):
         return None

@@ -127,9 +127,7 @@ def _digest(part: Part) -> str:
     if isinstance(part, Examples):
         digest.update(part.y.numpy().data)
         digest.update(part.x.contiguous().numpy().data)
-    elif isinstance(
-        part, Files
-    ):  # reading every byte of a data set that is too large for memory is not cheap
+    elif isinstance(part, Files):  # reading every byte of a data set that is too large for memory is not cheap
         digest.update(part.y.numpy().data)
         for path in part.paths:
             digest.update(f"{path.parent.name}/{path.name} {path.stat().st_size}\n".encode())

@@ -25,8 +25,7 @@ from fallow.data.sources.npz import npz
 SAMPLE = 2048  # files to decode for mean and standard deviation
 
 KINDS = (
-    "give a .npz file, a folder with a folder of images per class, of idx files or of CIFAR batches, "
-    "or a bundled name"
+    "give a .npz file, a folder with a folder of images per class, of idx files or of CIFAR batches, or a bundled name"
 )
 
 
@@ -112,18 +111,14 @@ def _from_memory(given: dict[str, Any]) -> Parts:
         return from_tensors({key: (part.x, part.y) for key, part in given.items()})
     for key, part in given.items():
         if not (isinstance(part, tuple) and len(part) == 2):
-            raise RequestError(
-                f"{key} is a {type(part).__name__}, not like the other parts: give (x, y) for each"
-            )
+            raise RequestError(f"{key} is a {type(part).__name__}, not like the other parts: give (x, y) for each")
     return from_arrays(given, channels_first=all(isinstance(x, Tensor) for x, _ in given.values()))
 
 
 def _read(path: Path, source: str, size: int | None, strict: bool) -> Parts:
     if not path.exists():
         if source.replace("_", "").replace("-", "").isalnum():
-            raise RequestError(
-                f"{unknown('data', source, BUNDLED)}; nor is there a file or folder of that name"
-            )
+            raise RequestError(f"{unknown('data', source, BUNDLED)}; nor is there a file or folder of that name")
         raise RequestError(f"there is no {path}: {KINDS} ({', '.join(BUNDLED)})")
     if path.is_dir() and not is_cifar(path) and not is_idx(path):
         return folder(path, size, strict)

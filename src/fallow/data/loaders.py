@@ -101,9 +101,7 @@ class DatasetStream:
 class _Batches(Dataset[Batch]):
     """Slices of an order as collated batches."""
 
-    def __init__(
-        self, part: Dataset[Any], order: list[int], slices: list[tuple[int, int]], seed: int
-    ) -> None:
+    def __init__(self, part: Dataset[Any], order: list[int], slices: list[tuple[int, int]], seed: int) -> None:
         self.part, self.order, self.slices, self.seed = part, order, slices, seed
 
     def __len__(self) -> int:
@@ -123,9 +121,7 @@ class _Batches(Dataset[Batch]):
         reseed(mix(self.seed, place))
         item = self.part[self.order[place]]
         if not (isinstance(item, tuple | list) and len(item) == 2):
-            raise RequestError(
-                f"item {self.order[place]} of the Dataset is no (x, label) pair: return two values"
-            )
+            raise RequestError(f"item {self.order[place]} of the Dataset is no (x, label) pair: return two values")
         return item[0], int(item[1])
 
 
@@ -139,9 +135,7 @@ class LoaderStream:
     so that every share is 1.
     """
 
-    def __init__(
-        self, part: DataLoader[Any], *, seed: int, device: torch.device, rank: int, world: int
-    ) -> None:
+    def __init__(self, part: DataLoader[Any], *, seed: int, device: torch.device, rank: int, world: int) -> None:
         try:
             self.steps = len(part)
         except TypeError as error:
@@ -197,9 +191,7 @@ class LoaderStream:
 
 def pair(batch: Any) -> Batch:
     """A loader's batch as (x, y), or a `RequestError`."""
-    if not (
-        isinstance(batch, tuple | list) and len(batch) == 2 and all(isinstance(b, Tensor) for b in batch)
-    ):
+    if not (isinstance(batch, tuple | list) and len(batch) == 2 and all(isinstance(b, Tensor) for b in batch)):
         raise RequestError(
             f"the DataLoader gives {_kind(batch)}: let it give (x, y), two tensors (collate_fn can do it)"
         )
@@ -209,11 +201,7 @@ def pair(batch: Any) -> Batch:
 
 def _kind(batch: Any) -> str:
     name = type(batch).__name__
-    return (
-        f"a {name} of {', '.join(type(b).__name__ for b in batch)}"
-        if isinstance(batch, tuple | list)
-        else name
-    )
+    return f"a {name} of {', '.join(type(b).__name__ for b in batch)}" if isinstance(batch, tuple | list) else name
 
 
 def _generator(owner: Any) -> Generator | None:

@@ -72,9 +72,7 @@ class MemoryStream:
             batches = list(zip(x.split(sizes), y.split(sizes), strict=True))
             yield from batches[max(0, start - first) :]
 
-    def _chunk(
-        self, order: Tensor, epoch: int, chunk: int, slices: list[tuple[int, int]]
-    ) -> tuple[Tensor, Tensor]:
+    def _chunk(self, order: Tensor, epoch: int, chunk: int, slices: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
         """The examples of this process in a chunk of batches, augmented and normalised."""
         places = torch.cat([torch.arange(begin, end) for begin, end in slices])
         chosen = order[places].to(self._x.device)

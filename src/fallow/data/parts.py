@@ -71,9 +71,7 @@ def choose(y: Tensor, own_val: Tensor | None, own_test: bool, classes: list[str]
         pool, test = stratified(y, max(len(classes), round(cut.test * len(y))), seeds[0])
         notes.append(f"{len(test)} examples were carved for testing.")
     if cut.train is not None and cut.train < len(classes):
-        raise RequestError(
-            f"train={cut.train} is too few for {len(classes)} classes: keep at least one of each"
-        )
+        raise RequestError(f"train={cut.train} is too few for {len(classes)} classes: keep at least one of each")
     if carve_val:
         if cut.train is None:
             wanted = max(len(classes), round(cut.val * len(pool)))
@@ -98,9 +96,7 @@ def choose(y: Tensor, own_val: Tensor | None, own_test: bool, classes: list[str]
         fitting = cut.beside(cut.train, len(classes))
         if fitting < len(own_val):
             small_val = stratified(own_val, len(own_val) - fitting, seeds[3])[0]
-            notes.append(
-                f"{fitting} of {len(own_val)} validation examples were kept, to match train={cut.train}."
-            )
+            notes.append(f"{fitting} of {len(own_val)} validation examples were kept, to match train={cut.train}.")
     return Chosen(pool, val, test, small_val, notes)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
 
 from fallow.core.errors import RequestError, unknown
 from fallow.core.method import Method
@@ -42,12 +41,11 @@ def _build(spec: str) -> Method:
     if name not in REGISTRY:
         raise unknown("method", name, REGISTRY)
     kind = REGISTRY[name]
-    known = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+    known: list[str] = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
     for key in settings:
         if key not in known:
             raise unknown(f"setting of {name}", key, known) if known else RequestError(f"{name} has no settings")
-    arguments: dict[str, Any] = dict(settings)
-    return kind(**arguments)
+    return kind(**settings)
 
 
 __all__ = ["LLF", "REGISTRY", "SAGD", "SEAL", "BornAgain", "Long", "Method", "Normal", "Restart", "build"]

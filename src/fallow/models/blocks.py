@@ -24,9 +24,7 @@ def sequential(**modules: nn.Module | None) -> nn.Sequential:
       (relu): ReLU()
     )
     """
-    return nn.Sequential(
-        OrderedDict((name, module) for name, module in modules.items() if module is not None)
-    )
+    return nn.Sequential(OrderedDict((name, module) for name, module in modules.items() if module is not None))
 
 
 def norm_layer(kind: str, channels: int, dims: int, *, known: Sequence[str] = NORMS) -> nn.Module:

@@ -27,9 +27,7 @@ def from_factory(path: str, *, shape: tuple[int, ...], classes: int, **options: 
         raise RequestError(f"{path!r} names no factory: write package.module:factory")
     factory = _attribute(_module(module_name), name)
     if not callable(factory):
-        raise RequestError(
-            f"{path} is a {type(factory).__name__}: it should be a function that returns the model"
-        )
+        raise RequestError(f"{path} is a {type(factory).__name__}: it should be a function that returns the model")
     try:
         signature = inspect.signature(factory)
         takes = signature.parameters
@@ -38,9 +36,7 @@ def from_factory(path: str, *, shape: tuple[int, ...], classes: int, **options: 
         arguments = {key: value for key, value in known.items() if open_ended or key in takes} | options
         signature.bind(**arguments)
     except (TypeError, ValueError) as error:
-        raise RequestError(
-            f"{path} cannot be called: {_line(error)}; it may take shape and classes"
-        ) from error
+        raise RequestError(f"{path} cannot be called: {_line(error)}; it may take shape and classes") from error
     try:
         model = factory(**arguments)
     except Exception as error:
@@ -69,9 +65,7 @@ def _attribute(module: Any, name: str) -> Any:
     try:
         return getattr(module, name)
     except AttributeError:
-        callables = [
-            key for key, value in vars(module).items() if callable(value) and not key.startswith("_")
-        ]
+        callables = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise unknown(f"factory of {module.__name__}", name, callables) from None
 
 

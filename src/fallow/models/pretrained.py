@@ -46,9 +46,7 @@ def load_weights(model: nn.Module, file: str | Path) -> Report:
     """
     own = model.state_dict()
     found = _without_prefix(_read(Path(file)), set(own))
-    fitting = {
-        name: tensor for name, tensor in found.items() if name in own and tensor.shape == own[name].shape
-    }
+    fitting = {name: tensor for name, tensor in found.items() if name in own and tensor.shape == own[name].shape}
     if not fitting:
         theirs, ours = next(iter(found), "nothing"), next(iter(own), "nothing")
         raise RequestError(
@@ -108,4 +106,5 @@ def _without_prefix(found: dict[str, Tensor], own: set[str]) -> dict[str, Tensor
     if not prefixes:
         return found
     best = max(prefixes, key=lambda prefix: (prefixes[prefix], -len(prefix)))
-    return {name.removeprefix(best): tensor for name, tensor in found.items()}
+    under = {name[len(best) :]: tensor for name, tensor in found.items() if name.startswith(best)}
+    return {name: tensor for name, tensor in found.items() if not name.startswith(best)} | under

@@ -154,6 +154,4 @@ def resnet50(
 ) -> ResNet:
     """ResNet50: sixteen bottlenecks."""
     depths = (3, 4, 6, 3)
-    return ResNet(
-        shape, classes, block=Bottleneck, depths=depths, width=width, norm=norm, stem=stem, init=init
-    )
+    return ResNet(shape, classes, block=Bottleneck, depths=depths, width=width, norm=norm, stem=stem, init=init)

@@ -34,13 +34,9 @@ class SCNN(Model):
         super().__init__(init)
         expect_shape("scnn", shape, ranks=(2, 3))
         if min(shape[1:]) < 4:
-            raise RequestError(
-                f"scnn cannot take shape {tuple(shape)}: its two poolings need at least 4 pixels a side"
-            )
+            raise RequestError(f"scnn cannot take shape {tuple(shape)}: its two poolings need at least 4 pixels a side")
         if not 0 <= dropout < 1:
-            raise RequestError(
-                f"scnn cannot drop {dropout} of its units: dropout should be from 0 to below 1"
-            )
+            raise RequestError(f"scnn cannot drop {dropout} of its units: dropout should be from 0 to below 1")
         channels, dims = shape[0], len(shape) - 1
 
         bias = norm == "none"  # a norm has a bias of its own

@@ -9,7 +9,7 @@ Public code re-draws every layer with its ``reset_parameters``. In a network tha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -97,13 +97,19 @@ class Recorded:
             names = {name: join(path, name) for name in _parameters(layer)}
             missing = [name for name in names.values() if name not in self.tensors]
             if missing:
-                raise RequestError(
-                    f"{missing[0]} was not recorded: Recorded needs the model as it was at the start"
-                )
+                raise RequestError(f"{missing[0]} was not recorded: Recorded needs the model as it was at the start")
             values = _filled(layer, reset) if self.by_reset.intersection(names.values()) else {}
             for own, name in names.items():
                 drawn[name] = values[own] if name in self.by_reset else _permuted(self.tensors[name])
         return drawn
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was recorded, for a checkpoint."""
+        return {"tensors": self.tensors, "by_reset": sorted(self.by_reset)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Draw from what another process recorded."""
+        self.tensors, self.by_reset = state["tensors"], set(state["by_reset"])
 
 
 def own_initialiser(
@@ -153,12 +159,9 @@ def _blank(module: nn.Module) -> nn.Module:
         for name, parameter in module._parameters.items()
     }
     copy._buffers = {
-        name: None if buffer is None else buffer.detach().cpu().clone()
-        for name, buffer in module._buffers.items()
+        name: None if buffer is None else buffer.detach().cpu().clone() for name, buffer in module._buffers.items()
     }
-    copy._modules = {
-        name: None if child is None else _blank(child) for name, child in module._modules.items()
-    }
+    copy._modules = {name: None if child is None else _blank(child) for name, child in module._modules.items()}
     return copy
 
 

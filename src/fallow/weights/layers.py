@@ -100,12 +100,17 @@ def _first_calls(model: nn.Module, inputs: Any) -> dict[str, int]:
 def _untouched(model: nn.Module) -> Iterator[None]:
     """Whatever happens inside, the model's modes and buffers and the random generators are as before."""
     modes = [(module, module.training) for module in model.modules()]
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     try:
         with torch.random.fork_rng():
             yield
     finally:
         for module, training in modes:
             module.training = training
-        for buffer, before in buffers:
-            buffer.copy_(before)
+        for module, name, buffer, before in buffers:
+            module._buffers[name] = buffer.copy_(before)  # a forward may change a buffer or put in another

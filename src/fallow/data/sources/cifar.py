@@ -22,9 +22,7 @@ SIDE = 32
 
 def is_cifar(folder: Path) -> bool:
     """Does the folder hold CIFAR batches?"""
-    return (folder / "data_batch_1").is_file() or all(
-        (folder / name).is_file() for name in ("train", "test", "meta")
-    )
+    return (folder / "data_batch_1").is_file() or all((folder / name).is_file() for name in ("train", "test", "meta"))
 
 
 def cifar(folder: Path) -> Parts:
@@ -48,9 +46,7 @@ def _batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != 3 * SIDE * SIDE:
         raise RequestError(f"{path} is no CIFAR batch: its 'data' should be N×3072 values of uint8")
     if not (isinstance(labels, list) and len(labels) == len(pixels) and all(type(y) is int for y in labels)):
-        raise RequestError(
-            f"{path} is no CIFAR batch: it should hold 'labels' or 'fine_labels', one for each image"
-        )
+        raise RequestError(f"{path} is no CIFAR batch: it should hold 'labels' or 'fine_labels', one for each image")
     return pixels.reshape(-1, 3, SIDE, SIDE), np.array(labels, np.int64)
 
 
@@ -95,7 +91,10 @@ class _Array:
         """The array, if it is one of uint8."""
         if not (isinstance(self.dtype, _DType) and self.dtype.code in ("u1", b"u1")):
             return None
-        return np.frombuffer(self.content, np.uint8).reshape(self.shape)
+        try:
+            return np.frombuffer(self.content, np.uint8).reshape(self.shape)
+        except (TypeError, ValueError):  # the shape does not fit the bytes
+            return None
 
 
 class _DType:
@@ -122,8 +121,14 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
+def _no_bytes() -> bytes:
+    """How Python 3 pickles b"" in protocol 2."""
+    return b""
+
+
 RECORDERS: dict[tuple[str, str], Any] = {
     ("_codecs", "encode"): _latin1,
+    ("__builtin__", "bytes"): _no_bytes,
     ("numpy", "dtype"): _DType,
     ("numpy", "ndarray"): _Array,
 } | {

@@ -62,9 +62,7 @@ def folder(root: Path, size: int | None, strict: bool) -> Parts:
         notes.append("The images are too many for memory: they are decoded as they are needed.")
     if broken:
         names = ", ".join(str(found.path.relative_to(root)) for found in broken[:5])
-        notes.append(
-            f"{len(broken)} unreadable images were skipped: {names}{', …' if len(broken) > 5 else '.'}"
-        )
+        notes.append(f"{len(broken)} unreadable images were skipped: {names}{', …' if len(broken) > 5 else '.'}")
     return _parts(root, kept, pixels, target, channels, notes)
 
 
@@ -91,18 +89,14 @@ def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
     images: dict[str, list[Path]] = {}
     others = 0
     for place in classes:
-        files = [
-            Path(parent) / name for parent, _, names in os.walk(place) for name in names if name[0] != "."
-        ]
+        files = [Path(parent) / name for parent, _, names in os.walk(place) for name in names if name[0] != "."]
         images[place.name] = sorted(path for path in files if path.suffix.lower() in SUFFIXES)
         others += len(files) - len(images[place.name])
     if not any(images.values()):
         raise RequestError(f"{base} holds no images: {LAYOUT}")
     for name, paths in images.items():
         if not paths:
-            raise RequestError(
-                f"class {name!r} in {base} has 0 images: add PNG or JPEG files, or remove its folder"
-            )
+            raise RequestError(f"class {name!r} in {base} has 0 images: add PNG or JPEG files, or remove its folder")
     if others:
         notes.append(f"{others} files in {base.name} that are not PNG or JPEG were left alone.")
     return [Found(part, name, path) for name, paths in images.items() for path in paths]
@@ -116,9 +110,7 @@ def _target(sizes: set[tuple[int, int]], size: int | None, notes: list[str]) -> 
     if sizes != {target}:
         lows, highs = np.min(list(sizes), 0), np.max(list(sizes), 0)
         span = f"{lows[0]}×{lows[1]}" + (f" to {highs[0]}×{highs[1]}" if len(sizes) > 1 else "")
-        notes.append(
-            f"Images of {span} pixels were cut to the centre and resized to {target[0]}×{target[1]}."
-        )
+        notes.append(f"Images of {span} pixels were cut to the centre and resized to {target[0]}×{target[1]}.")
     return target
 
 

@@ -54,9 +54,7 @@ def read(path: Path, dimensions: int) -> NDArray[np.uint8]:
             lengths = np.frombuffer(_exactly(file, 4 * dimensions, path), ">u4").tolist()
             values = _exactly(file, prod(lengths), path)
             if file.read(1):
-                raise RequestError(
-                    f"{path} is longer than the {prod(lengths)} values it announces: fetch it again"
-                )
+                raise RequestError(f"{path} is longer than the {prod(lengths)} values it announces: fetch it again")
     except (OSError, EOFError, ZlibError) as error:  # a damaged gzip
         raise RequestError(f"{path} cannot be read ({error}): fetch it again") from error
     return np.frombuffer(values, np.uint8).reshape(lengths)

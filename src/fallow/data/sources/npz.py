@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
-from zlib import error as ZlibError
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +25,14 @@ def npz(path: Path) -> Parts:
     (train_images); small or capital letters. An array of class names is used where it fits the labels.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise RequestError(f"{path} is a single array: save x and y together with numpy.savez")
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise RequestError(f"{path} is a single array: save x and y together with numpy.savez")
+        with archive:
             return _parts(path, archive)
-    except (BadZipFile, ZlibError, OSError, EOFError, ValueError) as error:
-        if isinstance(error, RequestError):
-            raise
+    except RequestError:
+        raise
+    except Exception as error:  # a damaged archive makes NumPy raise many kinds
         raise RequestError(f"{path} is no readable .npz ({error}): save it with numpy.savez") from error
 
 
@@ -68,9 +67,7 @@ def _pair(path: Path, found: dict[str, str], spellings: tuple[str, ...]) -> tupl
         if x and y:
             return x, y
         if x or y:
-            raise RequestError(
-                f"{path} holds {x or y} without its {'labels' if x else 'examples'}: save both"
-            )
+            raise RequestError(f"{path} holds {x or y} without its {'labels' if x else 'examples'}: save both")
     return None
 
 
@@ -82,6 +79,4 @@ def _read(path: Path, archive: Any, key: str) -> NDArray[Any]:
     try:
         return archive[key]
     except ValueError as error:  # NumPy refuses to unpickle
-        raise RequestError(
-            f"{key} in {path} is an array of objects: save numbers (or strings) only"
-        ) from error
+        raise RequestError(f"{key} in {path} is an array of objects: save numbers (or strings) only") from error

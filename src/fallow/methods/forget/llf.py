@@ -28,12 +28,12 @@ class LLF(Method):
     optimizer_state: str = "reset"  # or "keep": the momentum of weights that are gone
 
     def begin(self, ctx: Context) -> None:
-        ctx.partition  # a split that leaves nothing is refused now, not after the first generation
+        self.late = ctx.partition.late  # a split that leaves nothing is refused now, not after a generation
 
     def begin_generation(self, ctx: Context) -> None:
         if ctx.clock.generation > 0:
             ctx.redraw(
-                ctx.partition.late,
+                self.late,
                 biases=self.biases,
                 norm_affine=self.norm_affine,
                 norm_buffers=self.norm_buffers,

@@ -180,17 +180,17 @@ def climb_sphere(parameters: list[nn.Parameter], rho: float) -> None:
 
     w ← ‖w‖ · u/‖u‖ with u = w + ρ·‖w‖·g/‖g‖. Tensors of norm 0 stay where they are.
     """
-    moving = [p for p in parameters if p.grad is not None]
-    weights, gradients = [p.detach() for p in moving], [p.grad for p in moving]
+    pairs = [(p.detach(), p.grad) for p in parameters if p.grad is not None]
+    weights, gradients = [w for w, _ in pairs], [g for _, g in pairs]
     norms = torch._foreach_norm(weights)
     lengths = torch._foreach_norm(gradients)
     torch._foreach_clamp_min_(lengths, 1e-30)
-    steps = torch._foreach_div(norms, lengths)
+    steps = list(torch._foreach_div(norms, lengths))
     torch._foreach_mul_(steps, rho)
-    torch._foreach_add_(weights, torch._foreach_mul(gradients, steps))
+    torch._foreach_addcmul_(weights, gradients, steps)
     grown = torch._foreach_norm(weights)
     torch._foreach_clamp_min_(grown, 1e-30)
-    torch._foreach_mul_(weights, torch._foreach_div(norms, grown))
+    torch._foreach_mul_(weights, list(torch._foreach_div(norms, grown)))
 
 
 def _leave_alone(parameters: list[nn.Parameter]) -> None:

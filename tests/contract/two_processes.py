@@ -1,0 +1,27 @@
+"""Run by torchrun in two processes: train by every method, and keep the weights of each process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from lightning.fabric import Fabric
+
+import fallow
+from tests.conftest import small_images
+from tests.contract.catalogue import MODEL, SETTINGS, SPECS
+
+
+def main(folder: Path) -> None:
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+    fabric.launch()
+    images = small_images(n=95)  # an odd number: the processes hold unequal shares of some batches
+    for number, spec in enumerate(SPECS):
+        extra = {"augment": "crop", "accumulate": 2} if number % 2 else {}
+        result = fallow.fit(MODEL, images, spec, engine=fabric, **SETTINGS, **extra)
+        torch.save(result.model.state_dict(), folder / f"{number}-{fabric.global_rank}.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
