@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,6 @@ from fallow.core.record import RunFolder
 from fallow.core.schedule import Schedule
 from fallow.core.seeds import mix
 from fallow.core.settings import Settings
-from fallow.data.augment import resolve
 from fallow.data.stream import stream
 from fallow.weights import own_initialiser
 
@@ -78,7 +78,7 @@ def fit(
     device: str = "auto",
     devices: int = 1,
     engine: Any = None,
-    workers: int = 0,
+    workers: int | None = None,
     observer: Callable[[Context], None] | None = None,
     **settings: Any,
 ) -> Result:
@@ -98,6 +98,7 @@ def fit(
     train : keep this many training examples. ``val`` is the share carved from training for validation.
     out, resume : the folder of the run, and whether to go on with the run that is there.
     checkpoint_every : seconds between two checkpoints (generations always write one).
+    workers : processes that fetch examples; by default only for image folders too large for memory.
     engine : a launched Lightning ``Fabric``, for strategies and clusters beyond ``devices``.
     settings : every field of :class:`fallow.Settings`: generations, epochs, batch_size, lr, seed, …
 
@@ -134,7 +135,7 @@ def prepare(
     device: str = "auto",
     devices: int = 1,
     engine: Any = None,
-    workers: int = 0,
+    workers: int | None = None,
     **settings: Any,
 ) -> Context:
     """Everything :func:`fit` does before the first step; ``loop.run`` trains what comes back."""
@@ -198,7 +199,7 @@ def _assemble(
     engine: Any,
     optimizer: str | torch.optim.Optimizer | OptimizerFactory,
     loss: Criterion | None,
-    workers: int,
+    workers: int | None,
 ) -> Context:
     parts: dict[str, Any] = {"train": data.train, "val": data.val, "test": data.test}
     streams = {
@@ -209,11 +210,11 @@ def _assemble(
             data,
             batch_size=settings.batch_size,
             seed=settings.seed,
-            augment=resolve(settings.augment, data.shape) if name == "train" else "none",
+            augment=settings.augment if name == "train" else "none",
             device=engine.device,
             rank=engine.global_rank,
             world=engine.world_size,
-            workers=workers,
+            workers=_workers(part) if workers is None else workers,
         )
         for name, part in parts.items()
     }
@@ -239,6 +240,11 @@ def _assemble(
         clock=Clock(generations, epochs, train.steps),
         schedule=Schedule(settings.schedule, settings.warmup, settings.plateau),
     )
+
+
+def _workers(part: Any) -> int:
+    """Worker processes read images that are too many for memory; a user's Dataset may not expect them."""
+    return min(4, os.cpu_count() or 1) if isinstance(part, sources.Files) else 0
 
 
 def _optimizer(

@@ -328,6 +328,8 @@ def test_dataset_is_split_by_its_labels() -> None:
     own = load((TensorDataset(x, y), TensorDataset(x[:8], y[:8])))
     assert own.describe()["sizes"] == {"train": 80, "val": 20, "test": 8}
     assert own.describe()["digest"] != data.describe()["digest"]
+    three = load((TensorDataset(x, y), TensorDataset(x[:9], y[:9]), DataLoader(TensorDataset(x[:8], y[:8]))))
+    assert three.describe()["sizes"] == {"train": 100, "val": 9, "test": 8}
 
 
 def test_classes_of_a_dataset() -> None:
@@ -360,11 +362,11 @@ def test_looking_at_a_dataset_leaves_no_trace() -> None:
             np.random.rand()
             return torch.rand(2), index % 2
 
-    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index, union-attr]
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index]
     load(Noisy())
     load(DataLoader(Noisy(), shuffle=True))
     assert torch.equal(torch.get_rng_state(), before[0])
-    assert np.random.get_state()[1].tolist() == before[1]  # type: ignore[index, union-attr]
+    assert np.random.get_state()[1].tolist() == before[1]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

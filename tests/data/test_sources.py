@@ -344,7 +344,7 @@ def test_modes_become_eight_bits_without_transparency(tmp_path: Path) -> None:
         palette.save(tmp_path / name / "2palette.png")
         palette.save(tmp_path / name / "3clear.png", transparency=1)
         Image.new("L", (4, 4), 77).save(tmp_path / name / "4grey.png")
-        Image.fromarray(np.full((4, 4), 257 * 99, np.uint16)).save(tmp_path / name / "5deep.png")
+        Image.fromarray(np.full((4, 4), 257 * 250, np.uint16)).save(tmp_path / name / "5deep.png")
         Image.new("1", (4, 4), 1).save(tmp_path / name / "6bit.png")
         Image.new("LA", (4, 4), (50, 0)).save(tmp_path / name / "7la.png")
         Image.new("CMYK", (4, 4), (0, 0, 0, 0)).save(tmp_path / name / "8cmyk.jpg")
@@ -352,7 +352,7 @@ def test_modes_become_eight_bits_without_transparency(tmp_path: Path) -> None:
     assert x.shape == (16, 3, 4, 4)
     assert x[0, :, 0, 0].tolist() == [255, 255, 255]
     corners = x[:8, :, 3, 3].tolist()
-    assert corners[:5] == [[200, 0, 0], [10, 20, 30], [255] * 3, [77] * 3, [99] * 3]
+    assert corners[:5] == [[200, 0, 0], [10, 20, 30], [255] * 3, [77] * 3, [250] * 3]
     assert corners[5:] == [[255] * 3, [255] * 3, [255] * 3]
 
 

@@ -108,6 +108,16 @@ def test_augmentation_differs_between_epochs_but_not_labels() -> None:
     assert not torch.equal(seen[0], plain)
 
 
+def test_every_chunk_draws_its_own_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "CHUNK_EXAMPLES", 16)
+    data = images(64)
+    assert isinstance(data.train, Examples)
+    data.train = Examples(data.train.x[:1].repeat(64, 1, 1, 1), data.train.y)  # only the moves tell them apart
+    batches = [x for x, _ in open_stream(data, augment="flip+crop").epoch(0)]
+    assert len(batches) == 4
+    assert not any(torch.equal(batches[0], other) for other in batches[1:])
+
+
 @pytest.mark.parametrize("ready", [0, 1 << 30])
 def test_normalised_by_the_training_statistics(ready: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "READY_BYTES", ready)
@@ -213,7 +223,9 @@ def test_loader_resumes_whatever_is_drawn_between(own: bool) -> None:
             torch.rand(3)  # dropout, say
             batches.append(batch)
         assert_same(batches, whole[start:])
+    before = torch.get_rng_state()
     second = list(open_stream(data).epoch(2))
+    assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(second[0][0], whole[0][0])
 
 

@@ -56,7 +56,7 @@ def train(
     checkpoint_every: Annotated[float, typer.Option(help="seconds between two checkpoints")] = 15.0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
     devices: Annotated[int, typer.Option(help="processes, by Lightning Fabric")] = 1,
-    workers: Annotated[int, typer.Option(help="processes that read images too many for memory")] = 0,
+    workers: Annotated[int | None, typer.Option(help="processes that read images too many for memory")] = None,
     threads: Annotated[int | None, typer.Option(help="threads of torch on the CPU")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:

@@ -150,7 +150,9 @@ def close_generation(ctx: Context) -> None:
         best = ctx.generation_best
         record["best"] = {"epoch": best["epoch"], "val_loss": best["score"][0], "val_accuracy": best["score"][1]}
         if ctx.test is not None:
-            record["best"] |= _test_of(ctx, best["weights"])
+            same = best["epoch"] == rows[-1]["epoch"]  # then the weights are those just tested
+            tested = {key: record["last"][key] for key in ("test_loss", "test_accuracy")} if same else None
+            record["best"] |= tested or _test_of(ctx, best["weights"])
     ctx.generations.append(record)
 
 

@@ -15,6 +15,7 @@ from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import ascend, descend, reset_state, split_groups
 
 CHECKS = 32  # looks at the training accuracy during an adaptive ascent
+SLACK = 0.75  # the line reaches the target here, so that a quarter of the ascent is left to catch up
 
 
 @dataclass(eq=False)
@@ -35,7 +36,7 @@ class SEAL(Method):
         w ← ‖w‖ · u/‖u‖,  u = w + ρ·‖w‖·g/‖g‖,
 
     and steers ρ so that the training accuracy falls along a straight line to ``target`` (chance by default)
-    within the k epochs: ρ doubles whenever the accuracy is above the line and halves whenever it is below.
+    within ¾ of the k epochs: ρ doubles whenever the accuracy is above the line and halves whenever below.
     The ascent ends where the target is reached. Keeping the norm matters: weights that have grown learn
     slowly afterwards where a normalisation follows.
     """
@@ -162,7 +163,7 @@ class SEAL(Method):
             self.reached = True
             ctx.log(ascent_steps=done)
             self.turn_down(ctx)
-        elif accuracy > self.start + (target - self.start) * done / total:
+        elif accuracy > self.start + (target - self.start) * min(1.0, done / (SLACK * total)):
             self.step = min(2 * self.step, 1.0)
         else:
             self.step /= 2
