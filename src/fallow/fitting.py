@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from fallow.core import loop
 from fallow.core.clock import Clock
 from fallow.core.context import Context, Criterion
 from fallow.core.engine import make_engine
-from fallow.core.errors import RequestError
+from fallow.core.errors import FallowError, RequestError
 from fallow.core.method import Method
 from fallow.core.record import RunFolder
 from fallow.core.schedule import Schedule
@@ -61,28 +62,10 @@ class Result:
         }
 
 
-def fit(
-    model: nn.Module | str | None,
-    data: Any,
-    method: Method | str = "normal",
-    *,
-    optimizer: str | torch.optim.Optimizer | OptimizerFactory = "sgd",
-    loss: Criterion | None = None,
-    weights: str | Path | None = None,
-    init: Any = None,
-    train: int | None = None,
-    val: float = 0.2,
-    out: str | Path | None = None,
-    resume: bool = False,
-    checkpoint_every: float = 15.0,
-    device: str = "auto",
-    devices: int = 1,
-    engine: Any = None,
-    workers: int | None = None,
-    observer: Callable[[Context], None] | None = None,
-    **settings: Any,
-) -> Result:
+def fit(model: nn.Module | str | None, data: Any, method: Method | str = "normal", **options: Any) -> Result:
     """Train a model on data by a method.
+
+    The options are those of :func:`prepare`, and every field of :class:`fallow.Settings`.
 
     Parameters
     ----------
@@ -100,7 +83,8 @@ def fit(
     checkpoint_every : seconds between two checkpoints (generations always write one).
     workers : processes that fetch examples; by default only for image folders too large for memory.
     engine : a launched Lightning ``Fabric``, for strategies and clusters beyond ``devices``.
-    settings : every field of :class:`fallow.Settings`: generations, epochs, batch_size, lr, seed, …
+    observer : called with the :class:`Context` a few times a second and after every epoch.
+    generations, epochs, batch_size, lr, seed, … : see :class:`fallow.Settings`.
 
     >>> import fallow
     >>> result = fallow.fit("mlp", "digits", "llf", generations=2, epochs=2, seed=1)
@@ -108,13 +92,8 @@ def fit(
     True
 
     """
-    with torch.random.fork_rng():
-        ctx = prepare(
-            model, data, method, optimizer=optimizer, loss=loss, weights=weights, init=init, train=train, val=val,
-            out=out, resume=resume, device=device, devices=devices, engine=engine, workers=workers, **settings,
-        )  # fmt: skip
-        ctx.observer = observer if ctx.engine.is_global_zero else None
-        ctx.checkpoint_every = checkpoint_every
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):  # torch warns where it has to guess
+        ctx = prepare(model, data, method, **options)
         loop.run(ctx)
         return _result(ctx)
 
@@ -136,6 +115,8 @@ def prepare(
     devices: int = 1,
     engine: Any = None,
     workers: int | None = None,
+    observer: Callable[[Context], None] | None = None,
+    checkpoint_every: float = 15.0,
     **settings: Any,
 ) -> Context:
     """Everything :func:`fit` does before the first step; ``loop.run`` trains what comes back."""
@@ -143,31 +124,46 @@ def prepare(
         settings["optimizer"] = optimizer
     chosen = Settings.of(**settings)
     method = methods.build(method)
+    if resume and out is None:
+        raise RequestError("resume needs out: the folder of the run to go on with")
     folder = RunFolder(out) if out is not None else None
     engine = engine or make_engine(device, devices, chosen.precision)
     torch.manual_seed(mix(chosen.seed, 0))
+    if train is not None and isinstance(data, sources.Data):
+        raise RequestError("this Data is loaded and split already: give train to fallow.data.load instead")
     loaded = sources.load(data, train=train, val=val, seed=chosen.seed)
+    if chosen.patience is not None and loaded.val is None:
+        raise RequestError("patience waits for a lower validation loss: give val above 0, or no patience")
     net, factory, described = _model(model, loaded)
     pretrained = models.load_weights(net, Path(weights)) if weights is not None else None
     ctx = _assemble(net, loaded, method, chosen, engine, optimizer, loss, workers)
+    ctx.observer = observer if engine.is_global_zero else None
+    ctx.checkpoint_every = checkpoint_every
     ctx.initialiser = init or own_initialiser(net, factory, pretrained=pretrained is not None)
     method.begin(ctx)
     if folder is None:
         return ctx
+    refusal: FallowError | None = None
     if engine.is_global_zero:
+        partition = ctx.asked_partition  # born-again forgets everything and needs no threshold
         identity = {
             "method": str(method),
             "model": described,
             "weights": _digest(Path(weights)) if weights is not None else None,
             "data": loaded.describe(),
             "settings": chosen.describe() | {"optimizer": _name_of(optimizer)},
-            "partition": ctx.partition.describe() if method.forgets else None,
+            "loss": None if loss is None else _name_of(loss),
+            "partition": partition.describe() if partition else None,
         }
         remarks = {"notes": loaded.notes, "pretrained": str(pretrained) if pretrained else None}
-        if method.forgets:
-            remarks["partition_table"] = str(ctx.partition)
-        folder.open(identity, resume, **remarks)
-    engine.barrier()
+        if partition:
+            remarks["partition_table"] = str(partition)
+        try:
+            folder.open(identity, resume, **remarks)
+        except FallowError as error:
+            refusal = error
+    if refusal := engine.broadcast(refusal):  # the other processes wait here: they must hear of it
+        raise refusal
     state = folder.load_checkpoint() if resume else None
     if state is not None:
         ctx.load_state(state)
@@ -283,7 +279,9 @@ def _result(ctx: Context) -> Result:
         steps=sum(record["epochs"] for record in ctx.generations) * ctx.clock.steps,
         folder=ctx.folder.path if ctx.folder else None,
     )
-    if ctx.folder is not None and ctx.folder.result() is None:
+    if ctx.folder is not None and (finished := ctx.folder.result()) is not None:
+        result.seconds = finished["seconds"]  # reading a finished run takes time too, but did not train it
+    elif ctx.folder is not None:
         ctx.folder.save_weights("last", result.model.state_dict())
         ctx.folder.save_weights("best", result.best_weights or result.model.state_dict())
         ctx.folder.finish(result.describe())
@@ -294,8 +292,9 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def _name_of(optimizer: Any) -> str:
-    if isinstance(optimizer, str):
-        return optimizer
-    kind = type(optimizer) if isinstance(optimizer, torch.optim.Optimizer) else optimizer
-    return getattr(kind, "__qualname__", repr(kind))
+def _name_of(thing: Any) -> str:
+    """The name of an optimiser, or of the function that makes one or a loss, the same in every process."""
+    if isinstance(thing, str):
+        return thing
+    kind = type(thing) if isinstance(thing, torch.optim.Optimizer) else thing
+    return getattr(kind, "__qualname__", re.sub(r" at 0x[0-9a-f]+", "", repr(kind)))

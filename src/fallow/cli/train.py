@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fallow.core.errors import RequestError
+from fallow.core.errors import RequestError, Stopped
 
 if TYPE_CHECKING:
     from fallow.fitting import Result
@@ -46,7 +46,7 @@ def train(
     accumulate: Annotated[int, typer.Option(help="micro-batches in a batch")] = 1,
     precision: Annotated[str, typer.Option(help="float32 or bf16")] = "float32",
     patience: Annotated[
-        int | None, typer.Option(help="end a generation after this many epochs without progress")
+        int | None, typer.Option(help="end a generation after this many looks at validation without a lower loss")
     ] = None,
     augment: Annotated[str, typer.Option(help="none, flip, crop, flip+crop or auto")] = "auto",
     evaluate_every: Annotated[int, typer.Option(help="epochs between two looks at validation")] = 1,
@@ -69,45 +69,51 @@ def train(
     from fallow.fitting import fit
 
     if threads is not None:
+        if threads < 1:
+            raise RequestError(f"threads is {threads}: one or more are needed")
         torch.set_num_threads(threads)
     folder = out or _free_folder(data, method, seed)
-    with Progress() as progress:
-        result = fit(
-            model,
-            data,
-            method,
-            optimizer=optimizer,
-            weights=weights,
-            train=keep,
-            val=val,
-            out=folder,
-            resume=resume,
-            checkpoint_every=checkpoint_every,
-            device=device,
-            devices=devices,
-            workers=workers,
-            observer=progress.show if progress.live else None,
-            generations=generations,
-            epochs=epochs,
-            batch_size=batch_size,
-            lr=lr,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            schedule=schedule,
-            warmup=warmup,
-            label_smoothing=label_smoothing,
-            clip=clip,
-            accumulate=accumulate,
-            precision=precision,
-            patience=patience,
-            augment=augment,
-            evaluate_every=evaluate_every,
-            split=_split(split),
-            seed=seed,
-        )
+    try:
+        with Progress() as progress:
+            result = fit(
+                model,
+                data,
+                method,
+                optimizer=optimizer,
+                weights=weights,
+                train=keep,
+                val=val,
+                out=folder,
+                resume=resume,
+                checkpoint_every=checkpoint_every,
+                device=device,
+                devices=devices,
+                workers=workers,
+                observer=progress.show if progress.live else None,
+                generations=generations,
+                epochs=epochs,
+                batch_size=batch_size,
+                lr=lr,
+                momentum=momentum,
+                weight_decay=weight_decay,
+                schedule=schedule,
+                warmup=warmup,
+                label_smoothing=label_smoothing,
+                clip=clip,
+                accumulate=accumulate,
+                precision=precision,
+                patience=patience,
+                augment=augment,
+                evaluate_every=evaluate_every,
+                split=_split(split),
+                seed=seed,
+            )
+    except KeyboardInterrupt:
+        again = f": the same command with --out {folder} --resume goes on" if (folder / "run.json").exists() else ""
+        raise Stopped(f"stopped{again}") from None
     if result.folder is None:  # another process than the first
         return
-    record = json.loads((result.folder / "run.json").read_text())
+    record = json.loads((result.folder / "run.json").read_text("utf-8"))
     if as_json:
         print(json.dumps(result.describe() | {"out": str(result.folder), "run": record}, ensure_ascii=False))
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import pickle
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,19 +23,22 @@ def save(path: Path, state: dict[str, Any]) -> None:
     """Write a checkpoint; the one before it stays beside it as ``NAME.previous``."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    payload = buffer.getvalue()
+    payload = buffer.getbuffer()
     digest = hashlib.sha256(payload).hexdigest().encode()
     if path.exists():
         previous = path.with_name(path.name + ".previous")
         previous.unlink(missing_ok=True)
         with suppress(OSError):  # a file system without hard links keeps one checkpoint only
             os.link(path, previous)
-    write(path, MAGIC + str(FORMAT).encode() + b" " + digest + b"\n" + payload)
+    write(path, MAGIC + str(FORMAT).encode() + b" " + digest + b"\n", payload)
 
 
 def load(path: Path) -> dict[str, Any]:
     """Read a checkpoint; one that is damaged or of another format is refused with a way out."""
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}") from error
     header, _, payload = content.partition(b"\n")
     words = header.split(b" ")
     if not header.startswith(MAGIC) or len(words) != 4:
@@ -46,7 +50,10 @@ def load(path: Path) -> dict[str, Any]:
         )
     if hashlib.sha256(payload).hexdigest().encode() != words[3]:
         raise RequestError(f"{path} is damaged{_way_out(path)}")
-    return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    try:
+        return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:  # anyone can write a digest: only tensors and plain values are loaded
+        raise RequestError(f"{path} holds more than tensors and plain values, and is not loaded") from error
 
 
 def _way_out(path: Path) -> str:

@@ -39,7 +39,7 @@ class Clock:
 
     def finish_generation(self) -> None:
         """Let the present epoch be the generation's last."""
-        self.epoch = self.epochs
+        self.epoch = self.epochs - 1
 
     @property
     def epoch_index(self) -> int:

@@ -86,7 +86,7 @@ class Context:
         self.best: dict[str, Any] | None = None  # by validation, over everything: score, position, weights
         self.generation_best: dict[str, Any] | None = None
         self.generations: list[dict[str, Any]] = []
-        self._partition: Partition | None = None
+        self.asked_partition: Partition | None = None
         self.started = self.saved = time.monotonic()
         self.earlier = 0.0  # seconds spent before this process resumed
         for group in optimizer.param_groups:
@@ -97,10 +97,10 @@ class Context:
     @property
     def partition(self) -> Partition:
         """Early, late and head; layers in the order in which the model runs them."""
-        if self._partition is None:
+        if self.asked_partition is None:
             x, _ = next(iter(self.train.ordered()))
-            self._partition = Partition(self.model, self.settings.split, inputs=x[:2])
-        return self._partition
+            self.asked_partition = Partition(self.model, self.settings.split, inputs=x[:2])
+        return self.asked_partition
 
     @property
     def classes(self) -> int:
@@ -140,7 +140,8 @@ class Context:
     def step(self) -> None:
         """Clip the gradients, let the method see them, and step the optimiser."""
         if self.settings.clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip, foreach=True)
+            trained = [p for group in self.optimizer.param_groups for p in group["params"]]
+            nn.utils.clip_grad_norm_(trained, self.settings.clip, foreach=True)
         self.method.before_step(self)
         self.optimizer.step()
 
@@ -196,7 +197,6 @@ class Context:
 
     def state(self) -> dict[str, Any]:
         """Everything that the rest of the training depends on."""
-        accelerator = self.device.type != "cpu"
         return {
             "clock": self.clock.position(),
             "model": self.model.state_dict(),
@@ -206,7 +206,7 @@ class Context:
             "schedule": self.schedule.state_dict(),
             "rng": self.rng.get_state(),
             "torch_rng": torch.get_rng_state(),
-            "device_rng": torch.get_device_module(self.device).get_rng_state() if accelerator else None,
+            "device_rng": self._device_rng("get_rng_state") if self.device.type != "cpu" else None,
             "phase": self.phase,
             "seen": self.seen,
             "row": self.row,
@@ -231,28 +231,39 @@ class Context:
         self.rng.set_state(state["rng"])
         torch.set_rng_state(state["torch_rng"])
         if state["device_rng"] is not None and self.device.type != "cpu":
-            torch.get_device_module(self.device).set_rng_state(state["device_rng"])
+            self._device_rng("set_rng_state", state["device_rng"])
         for name in ("phase", "seen", "row", "history", "waited", "lowest", "best", "generation_best", "generations"):
             setattr(self, name, state[name])
         self.earlier = state["seconds"]
+
+    def _device_rng(self, verb: str, *state: Tensor) -> Any:
+        """The random state of the accelerator that this training runs on, which need not be the default one."""
+        which = () if self.device.index is None else (self.device,)
+        return getattr(torch.get_device_module(self.device), verb)(*state, *which)
+
+    def kept(self) -> str:
+        """Where the last good checkpoint is, to end an error's message."""
+        if self.folder is None or not self.folder.checkpoint.exists():
+            return ""
+        return f"; the last good checkpoint is kept in {self.folder.path}"
 
     def _diverged(self) -> str:
         step = len(self.seen)
         where = f"generation {self.clock.generation + 1}, epoch {self.clock.epoch + 1}, step {step}"
         before = f" (the step before: {self.seen[-2]:.4g})" if step > 1 else ""
-        kept = ""
-        if self.folder is not None and self.folder.checkpoint.exists():
-            kept = f"; the last good checkpoint is kept in {self.folder.path}"
-        if self.phase == "ascent":
+        climbed = self.history[-1] if self.history else {"phase": ""}  # its last step shows in the next epoch only
+        if "ascent" in (self.phase, climbed["phase"]):
             why = "the ascent diverged: give it a smaller scale or a smaller share, or ascent=adaptive"
         elif step == 1 and self.clock.epoch_index == 0:
             why = "it was so from the start: look for non-finite inputs or weights"
         else:
-            why = f"likely the learning rate ({self.settings.lr:g}) is too high: lower it, or set clip or warmup"
-        return f"the loss became {self.seen[-1]} at {where}{before}; {why}{kept}"
+            rate = max(group["base_lr"] for group in self.optimizer.param_groups)
+            why = f"likely the learning rate ({rate:g}) is too high: lower it, or set clip or warmup"
+        return f"the loss became {self.seen[-1]} at {where}{before}; {why}{self.kept()}"
 
 
 def _micro(batch: Batch, count: int) -> list[Batch]:
-    """The batch in ``count`` micro-batches of nearly equal size."""
+    """The batch in ``count`` micro-batches of nearly equal size, none of them empty."""
     x, y = batch
+    count = min(count, len(x))  # a small data set, or a share of a batch, may hold fewer
     return list(zip(x.tensor_split(count), y.tensor_split(count), strict=True))

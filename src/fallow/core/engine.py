@@ -81,7 +81,7 @@ def find_device(name: str) -> torch.device:
         return found or torch.device("cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # "meta" holds no numbers
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise RequestError(f"device {name!r} cannot be used here ({reason}): try 'auto' or 'cpu'") from error

@@ -24,6 +24,12 @@ class WorkError(FallowError, RuntimeError):
     exit_code = 1
 
 
+class Stopped(FallowError):
+    """The user stopped the work: what was done so far is kept (exit code 130, as shells have it)."""
+
+    exit_code = 130
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> RequestError:
     """An error for a mistyped name, with the nearest known ones.
 
@@ -31,7 +37,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> RequestError:
     "unknown method 'sael': did you mean 'seal'? (known: llf, seal)"
     """
     names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    near = get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     listed = ", ".join(names[:24]) + (", …" if len(names) > 24 else "")
     return RequestError(f"unknown {what} {name!r}: {hint}(known: {listed})")

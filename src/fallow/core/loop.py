@@ -39,6 +39,7 @@ LIVE = 0.2  # seconds between two looks at a running epoch
 def run(ctx: Context) -> None:
     """Train to the end, from wherever the clock stands."""
     method, clock = ctx.method, ctx.clock
+    finished = clock.generation == clock.generations  # resumed at its end: there is nothing new to keep
     for _generation in clock.generations_left():
         if clock.epoch == 0 and clock.step == 0:
             save(ctx, due=True)
@@ -58,7 +59,8 @@ def run(ctx: Context) -> None:
                 clock.finish_generation()
         method.end_generation(ctx)
         close_generation(ctx)
-    save(ctx, due=True)
+    if not finished:
+        save(ctx, due=True)
     method.end(ctx)
 
 
@@ -93,12 +95,14 @@ def look(ctx: Context) -> float:
 def close_epoch(ctx: Context) -> bool:
     """Evaluate and record the epoch; whether the generation should end early."""
     clock, settings = ctx.clock, ctx.settings
+    if ctx.engine.world_size > 1:
+        average_buffers(ctx)
     row: dict[str, Any] = {
         "generation": clock.generation + 1,
         "epoch": clock.epoch + 1,
         "phase": ctx.phase,
         "lr": max(group["lr"] for group in ctx.optimizer.param_groups),
-        "train_loss": ctx.check(),
+        "train_loss": _mean(ctx, ctx.check()),
     }
     stop = False
     if ctx.val is not None and ((clock.epoch + 1) % settings.evaluate_every == 0 or clock.epoch + 1 == clock.epochs):
@@ -107,12 +111,14 @@ def close_epoch(ctx: Context) -> bool:
         if ctx.phase != "ascent":
             ctx.schedule.observe(found.loss)
         keep_best(ctx, found)
-        if found.loss < ctx.lowest or ctx.phase == "ascent":
-            ctx.lowest, ctx.waited = min(ctx.lowest, found.loss), 0
+        if ctx.phase == "ascent":  # nor may relearning be measured by what was not yet forgotten
+            ctx.lowest, ctx.waited = float("inf"), 0
+        elif found.loss < ctx.lowest:
+            ctx.lowest, ctx.waited = found.loss, 0
         else:
             ctx.waited += 1
         stop = settings.patience is not None and ctx.waited >= settings.patience
-    elif ctx.val is None:
+    elif ctx.val is None and ctx.phase != "ascent":
         ctx.schedule.observe(row["train_loss"])
     row |= ctx.row | {"seconds": round(ctx.seconds, 3)}
     ctx.history.append(row)
@@ -124,8 +130,24 @@ def close_epoch(ctx: Context) -> bool:
     return stop
 
 
+def _mean(ctx: Context, loss: float) -> float:
+    """The mean over the processes: a schedule that looks at it must move alike on all of them."""
+    if ctx.engine.world_size == 1:
+        return loss
+    return float(ctx.engine.all_reduce(torch.tensor(loss, device=ctx.device)))
+
+
+def average_buffers(ctx: Context) -> None:
+    """Give all processes the same running statistics: each has normalised its own share of the batches."""
+    for buffer in ctx.model.buffers():
+        if buffer.is_floating_point():
+            buffer.copy_(ctx.engine.all_reduce(buffer, reduce_op="mean"))
+
+
 def keep_best(ctx: Context, found: Score) -> None:
     """Keep the weights if they are the best yet on validation: of this generation, and of all."""
+    if ctx.phase == "ascent":
+        return  # hardly disturbed yet, they would only be the generation before once more
     before = Score(*ctx.generation_best["score"]) if ctx.generation_best else None
     if not found.better(before):
         return
@@ -182,8 +204,7 @@ def save(ctx: Context, due: bool = False) -> None:
         return
     if not ctx.finite():
         raise WorkError(
-            f"weights became non-finite before {ctx.clock}: lower the learning rate, or set clip; "
-            "the last good checkpoint is kept"
+            f"weights became non-finite before {ctx.clock}: lower the learning rate, or set clip{ctx.kept()}"
         )
     if ctx.folder is not None:
         ctx.folder.save_checkpoint(ctx.state())

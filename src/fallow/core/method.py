@@ -27,6 +27,7 @@ class Method:
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""  # one line for the catalogue
     generational: ClassVar[bool] = False  # the schedule restarts with every generation
+    ordinary_start: ClassVar[bool] = True  # the first generation is ordinary training
     forgets: ClassVar[frozenset[str]] = frozenset()  # the parts it disturbs: "early", "late"
 
     def plan(self, generations: int, epochs: int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from importlib import metadata
@@ -32,39 +33,41 @@ class RunFolder:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.checkpoint = self.path / "checkpoint"
+        self.run = ""  # digest of what identifies the run, once it is open
 
     def open(self, identity: dict[str, Any], resume: bool, **remarks: Any) -> None:
         """Start a new run here, or make sure that the one to go on with is the same run."""
+        plain = json.loads(json.dumps(identity))
+        self.run = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
         if self.path.exists() and not self.path.is_dir():
             raise RequestError(f"{self.path} is a file: --out needs a folder")
         known = self.path / "run.json"
-        if self.path.is_dir():
-            files.sweep(self.path)
         if not known.exists():
-            if self.path.is_dir() and any(self.path.iterdir()):
+            if self.path.is_dir() and not all(map(files.is_leftover, self.path.iterdir())):
                 raise RequestError(f"{self.path} holds other files and no run: choose an empty or a new folder")
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise WorkError(f"cannot make the folder {self.path}: {error.strerror}") from error
             files.write_json(known, identity | remarks | {"versions": versions()})
+            files.sweep(self.path)
             return
         if not resume:
             raise RequestError(
                 f"{self.path} already holds a run: add --resume to go on with it, or choose another --out"
             )
         try:
-            stored = json.loads(known.read_text())
+            stored = json.loads(known.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise RequestError(f"{known} cannot be read ({error}): choose another --out") from error
-        plain = json.loads(json.dumps(identity))
         if difference := _difference(stored, plain):
             raise RequestError(f"{self.path} holds another run: {difference}; choose another --out")
+        files.sweep(self.path)
 
     def result(self) -> dict[str, Any] | None:
         """The outcome, when the run is complete."""
         path = self.path / "result.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        return json.loads(path.read_text("utf-8")) if path.exists() else None
 
     def write_history(self, history: list[dict[str, Any]]) -> None:
         """Make ``metrics.jsonl`` hold just these epochs (a resumed run drops what came after its checkpoint)."""
@@ -80,11 +83,16 @@ class RunFolder:
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
         """Replace the checkpoint."""
-        checkpoint.save(self.checkpoint, state)
+        checkpoint.save(self.checkpoint, state | {"run": self.run})
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The checkpoint to go on from, if there is one."""
-        return checkpoint.load(self.checkpoint) if self.checkpoint.exists() else None
+        if not self.checkpoint.exists():
+            return None
+        state = checkpoint.load(self.checkpoint)
+        if self.run and state.get("run") != self.run:  # only the first process has opened the folder
+            raise RequestError(f"{self.checkpoint} is of another run than run.json: delete it to start this run again")
+        return state
 
     def save_weights(self, name: str, state: dict[str, Tensor]) -> None:
         """Keep a model's weights as ``NAME.safetensors``."""

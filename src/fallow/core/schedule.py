@@ -26,7 +26,7 @@ class Schedule:
 
     kind: str
     warmup: float = 0.0  # epochs
-    plateau: int = 5  # epochs without a better loss before "plateau" halves the rate
+    plateau: int = 5  # losses observed without a better one before "plateau" halves the rate
     factor: float = field(default=1.0, init=False)
     lowest: float = field(default=math.inf, init=False)
     waited: int = field(default=0, init=False)

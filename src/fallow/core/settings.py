@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -30,16 +31,16 @@ class Settings:
     weight_decay: float = 5e-4
     schedule: str = "cosine"  # restarts with every generation
     warmup: float = 0.0  # epochs of linear warm-up where the schedule starts
-    plateau: int = 5  # epochs without a lower validation loss before schedule "plateau" halves the rate
+    plateau: int = 5  # looks at validation without a lower loss before schedule "plateau" halves the rate
     label_smoothing: float = 0.1
     clip: float | None = None  # the largest norm of the gradient
     accumulate: int = 1  # micro-batches in a batch
     precision: str = "float32"  # or "bf16": autocast
-    patience: int | None = None  # epochs without a better validation loss before a generation ends
+    patience: int | None = None  # looks at validation without a lower loss before a generation ends
     augment: str = "auto"
     split: str | int | float = 0.5  # where late layers begin: a path, a number of blocks, a share of them
     seed: int = 0
-    evaluate_every: int = 1  # epochs
+    evaluate_every: int = 1  # epochs between two looks at validation
 
     def __post_init__(self) -> None:
         _known("optimizer", self.optimizer, OPTIMIZERS)
@@ -47,16 +48,18 @@ class Settings:
         _known("precision", self.precision, PRECISIONS)
         for name in ("generations", "epochs", "batch_size", "accumulate", "evaluate_every", "plateau"):
             value = getattr(self, name)
-            _require(isinstance(value, int) and value >= 1, name, value, "a whole number from 1")
+            _require(_whole(value, 1), name, value, "a whole number from 1")
+        for name in ("lr", "momentum", "weight_decay", "warmup", "label_smoothing"):
+            _require(_number(getattr(self, name)), name, getattr(self, name), "a finite number")
         _require(self.lr > 0, "lr", self.lr, "above 0")
         _require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
         _require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or above")
         _require(self.warmup >= 0, "warmup", self.warmup, "0 or above")
         _require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "from 0 to below 1")
-        _require(self.clip is None or self.clip > 0, "clip", self.clip, "above 0")
-        _require(self.patience is None or self.patience >= 1, "patience", self.patience, "1 or more")
+        _require(self.clip is None or (_number(self.clip) and self.clip > 0), "clip", self.clip, "above 0")
+        _require(self.patience is None or _whole(self.patience, 1), "patience", self.patience, "a whole number from 1")
         _require(self.accumulate <= self.batch_size, "accumulate", self.accumulate, "at most the batch size")
-        _require(self.seed >= 0, "seed", self.seed, "0 or above")
+        _require(_whole(self.seed, 0), "seed", self.seed, "a whole number from 0")
 
     @classmethod
     def of(cls, **changes: Any) -> Settings:
@@ -75,6 +78,14 @@ class Settings:
 def _known(what: str, name: str, names: Any) -> None:
     if name not in names:
         raise unknown(what, name, names)
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _require(fits: bool, name: str, value: object, what: str) -> None:

@@ -35,32 +35,33 @@ def score(
 ) -> Score:
     """Evaluate on all batches, or on those that hold the first ``limit`` examples.
 
-    The sums stay on the device, so that the host waits only once; with ``all_reduce`` each process brings
+    The terms stay on the device, so that the host waits only at the end; with ``all_reduce`` each process brings
     its own share of the batches.
     """
     training = model.training
     model.eval()
-    sums: Tensor | None = None  # loss, correct, classified, examples
-    seen = 0
+    losses: list[Tensor] = []
+    correct: list[Tensor] = []
+    classified = seen = 0
     try:
         for x, y in batches:
             output = model(x)
-            classified = not y.is_floating_point() and output.ndim == y.ndim + 1
-            correct = (output.argmax(1) == y).sum() if classified else output.new_zeros(())
-            counts = output.new_tensor([float(y.numel() if classified else 0), float(len(x))], dtype=torch.float64)
-            part = torch.stack([criterion(output, y).double() * len(x), correct.double()])
-            part = torch.cat([part, counts])
-            sums = part if sums is None else sums + part
+            losses.append(criterion(output, y) * len(x))
+            if not y.is_floating_point() and output.ndim == y.ndim + 1:
+                correct.append((output.argmax(1) == y).sum())
+                classified += y.numel()
             seen += len(x)
             if limit is not None and seen >= limit:
                 break
     finally:
         model.train(training)
-    if sums is None:
-        sums = torch.zeros(4, dtype=torch.float64)
+    loss = sum(torch.stack(losses).tolist()) if losses else 0.0
+    right = sum(torch.stack(correct).tolist()) if correct else 0
+    examples = seen
     if all_reduce is not None:
-        sums = all_reduce(sums, reduce_op="sum")
-    loss, right, classes, examples = sums.tolist()
+        place = losses[0].device if losses else None
+        sums = torch.tensor([loss, right, classified, seen], dtype=torch.float64, device=place)
+        loss, right, classified, examples = all_reduce(sums, reduce_op="sum").tolist()
     if not examples:
         return Score(float("nan"), None, 0)
-    return Score(loss / examples, right / classes if classes else None, int(examples))
+    return Score(loss / examples, right / classified if classified else None, int(examples))

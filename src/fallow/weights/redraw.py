@@ -38,10 +38,10 @@ def redraw(
     that fills one layer in place and is called after the layer's own ``reset_parameters``; by default by
     ``model.initialise`` or else ``reset_parameters``.
 
-    ``biases`` and ``norm_affine`` say whether biases, and the scale and shift of norm layers, are drawn too;
-    ``norm_buffers`` whether norm layers lose their statistics (mean 0, variance 1). ``where`` maps names of
-    parameters to boolean masks: then only these elements change, and no statistics. The state that
-    ``optimizer`` keeps for what changed is reset with it, unless ``optimizer_state="keep"``.
+    Frozen parameters stay as they are. ``biases`` and ``norm_affine`` say whether biases, and the scale and
+    shift of norm layers, are drawn too; ``norm_buffers`` whether norm layers lose their statistics (mean 0,
+    variance 1). ``where`` maps names of parameters to boolean masks: then only these elements change, and no
+    statistics. The state that ``optimizer`` keeps for what changed is reset with it, unless ``optimizer_state="keep"``.
 
     With ``seed`` the draw is the same everywhere, whatever the device, and the global generator is left
     alone; without it, the global generator of the CPU is used.
@@ -60,7 +60,9 @@ def redraw(
     sources: dict[str, str] = {}  # the name under which the initialiser knows a target: tied tensors have two
     for path, layer in parts.items():
         for own, parameter in layer._parameters.items():
-            if parameter is None or not (norm_affine if is_norm(layer) else biases or "bias" not in own):
+            if parameter is None or not parameter.requires_grad:
+                continue  # a frozen weight could never relearn
+            if not (norm_affine if is_norm(layer) else biases or "bias" not in own):
                 continue
             name = name_of[id(parameter)]
             if name not in targets and (where is None or name in where):

@@ -54,9 +54,10 @@ class BornAgain(Method):
         loss = ctx.criterion(output, y)
         if not self.taught:
             return loss
+        wide = torch.promote_types(output.dtype, torch.float32)  # bf16 has too few digits for logarithms
         with torch.no_grad():
-            wanted = functional.log_softmax(self.teacher(x).float() / self.temperature, 1)
-        found = functional.log_softmax(output.float() / self.temperature, 1)
+            wanted = functional.log_softmax(self.teacher(x).to(wide) / self.temperature, 1)
+        found = functional.log_softmax(output.to(wide) / self.temperature, 1)
         distance = functional.kl_div(found, wanted, reduction="batchmean", log_target=True)
         return (1 - self.alpha) * loss + self.alpha * self.temperature**2 * distance
 

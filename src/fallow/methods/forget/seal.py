@@ -15,6 +15,7 @@ from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import ascend, descend, reset_state, split_groups
 
 CHECKS = 32  # looks at the training accuracy during an adaptive ascent
+LARGEST = 0.99  # step relative to a tensor's norm; a step of 1 could end at 0, where no direction is left
 SLACK = 0.75  # the line reaches the target here, so that a quarter of the ascent is left to catch up
 
 
@@ -68,6 +69,8 @@ class SEAL(Method):
         for key in ("scale", "rho"):
             if getattr(self, key) <= 0:
                 raise RequestError(f"{key} is {getattr(self, key)}: it must be above 0")
+        if self.rho > LARGEST:
+            raise RequestError(f"rho is {self.rho}: it must be at most {LARGEST}")
         if self.target is not None and not 0 <= self.target < 1:
             raise RequestError(f"target is {self.target}: an accuracy from 0 to below 1")
 
@@ -87,11 +90,15 @@ class SEAL(Method):
             )
         early, late = ctx.partition.early, ctx.partition.late
         self.climbing, self.other = (late, early) if self.reverse else (early, late)
+        if not any(p.requires_grad for p in self.climbing.parameters):
+            raise RequestError(
+                f"all {'late' if self.reverse else 'early'} layers are frozen, and seal cannot climb with them: "
+                "unfreeze some, or move the split"
+            )
         split_groups(ctx.optimizer, ctx.partition)
         self.flips = "maximize" not in ctx.optimizer.defaults  # the optimiser cannot climb, so gradients turn
         self.step = self.rho
         self.start = 1.0  # training accuracy where the ascent began
-        self.reached = False  # an adaptive ascent found its target before its time
 
     def begin_generation(self, ctx: Context) -> None:
         if ctx.clock.generation == 0:
@@ -106,7 +113,7 @@ class SEAL(Method):
 
     def turn_up(self, ctx: Context) -> None:
         """The ascent begins."""
-        ctx.phase, self.step, self.reached = "ascent", self.rho, False
+        ctx.phase, self.step = "ascent", self.rho
         if self.momentum == "reset":
             reset_state(ctx.optimizer, self.climbing.parameters)
         if self.ascent == "adaptive":
@@ -117,7 +124,7 @@ class SEAL(Method):
             ascend(groups, self.scale)
         for group in groups:
             group["scale"] = self.scale
-            if not self.decay:
+            if not self.decay and "weight_decay" in group:
                 group["base_decay"], group["weight_decay"] = group["weight_decay"], 0.0
 
     def turn_down(self, ctx: Context) -> None:
@@ -160,19 +167,18 @@ class SEAL(Method):
         target = 1 / ctx.classes if self.target is None else self.target
         accuracy = ctx.score(ctx.train, limit=1024).accuracy or 0.0
         if accuracy <= target:
-            self.reached = True
             ctx.log(ascent_steps=done)
             self.turn_down(ctx)
         elif accuracy > self.start + (target - self.start) * min(1.0, done / (SLACK * total)):
-            self.step = min(2 * self.step, 1.0)
+            self.step = min(2 * self.step, LARGEST)
         else:
             self.step /= 2
 
     def state_dict(self) -> dict[str, Any]:
-        return {"step": self.step, "start": self.start, "reached": self.reached}
+        return {"step": self.step, "start": self.start}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.step, self.start, self.reached = state["step"], state["start"], state["reached"]
+        self.step, self.start = state["step"], state["start"]
 
 
 @torch.no_grad()

@@ -1,0 +1,227 @@
+"""What a user may bring: a model, an optimiser, a loss, data; and what stays as it was."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import fallow
+from fallow import methods
+from fallow.core.errors import RequestError, WorkError
+from fallow.core.method import Method
+from tests.core.small import TINY, Net, equal, points, weights
+
+
+def some(n: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(n)
+    y = torch.arange(n) % 2
+    return torch.randn(n, 4, generator=draw) + 3.0 * y[:, None], y
+
+
+class Own(Dataset):
+    """A Dataset with a random transform."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        x, y = some()
+        return x[index] + 0.01 * torch.randn(4) + 0.01 * random.random() + 0.01 * np.random.rand(), int(y[index])
+
+
+@pytest.mark.parametrize("method", ["normal", "llf", "seal:scale=1,share=0.5"])
+@pytest.mark.parametrize("kind", ["tensors", "arrays", "dataset", "loader", "loaders"])
+def test_data_of_the_user(kind: str, method: str) -> None:
+    x, y = some()
+    loader = DataLoader(TensorDataset(x, y), batch_size=8, shuffle=True)
+    data = {
+        "tensors": (x, y),
+        "arrays": (x.numpy(), y.numpy()),
+        "dataset": Own(),
+        "loader": loader,
+        "loaders": [loader, DataLoader(TensorDataset(*some(12)), 4), DataLoader(TensorDataset(*some(14)), 4)],
+    }[kind]
+    first = fallow.fit(Net(), data, method, **(TINY | {"epochs": 4}))
+    again = fallow.fit(Net(), data, method, **(TINY | {"epochs": 4}))
+    assert first.history[-1]["train_loss"] < first.history[0]["train_loss"]
+    assert ("test_accuracy" in first.last) == (kind != "loader")  # a loader alone is taken as it is
+    assert equal(weights(first.model), weights(again.model))
+
+
+def test_a_module_is_trained_in_place() -> None:
+    net = Net()
+    before = weights(net)
+    result = fallow.fit(net, points(), **TINY)
+    assert result.model is net
+    assert not equal(before, weights(net))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_random_state_of_the_caller_is_untouched(fails: bool) -> None:
+    def loss(output, y):
+        return functional.cross_entropy(output, y) * (float("nan") if fails else 1.0)
+
+    torch.manual_seed(5)
+    random.seed(5)
+    np.random.seed(5)
+    torch_state, own, numpy_state = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=False)
+    try:
+        fallow.fit("mlp:hidden=8,8", Own(), "born-again", loss=loss, **TINY)
+    except WorkError:
+        assert fails
+    assert torch.equal(torch_state, torch.get_rng_state())
+    assert own == random.getstate()
+    now = np.random.get_state(legacy=False)
+    assert np.array_equal(numpy_state["state"]["key"], now["state"]["key"])
+    assert numpy_state["state"]["pos"] == now["state"]["pos"]
+
+
+def test_seeds() -> None:
+    def train(seed: int) -> dict[str, torch.Tensor]:
+        torch.manual_seed(random.randrange(99))  # whatever the caller did before
+        return weights(fallow.fit("mlp:hidden=8", points(), "llf", **(TINY | {"seed": seed})).model)
+
+    assert equal(train(1), train(1))
+    assert not equal(train(1), train(2))
+
+
+class Batches(Method):
+    """Notes the initial weights and every batch."""
+
+    name = "batches"
+
+    def begin(self, ctx) -> None:
+        self.initial, self.seen = weights(ctx.model), []
+
+    def penalty(self, ctx, batch):
+        self.seen.append(batch[0].clone())
+
+
+def test_methods_of_a_seed_start_alike_and_see_the_same_batches() -> None:
+    """Otherwise a comparison of methods at one seed would compare luck as well."""
+    found = []
+    for spec in ("long", "restart", "llf", "seal", "seal:ascent=adaptive", "born-again", "sagd", "llf+sagd"):
+        spy = Batches()
+        settings = TINY | {"epochs": 4, "augment": "none"}
+        fallow.fit("mlp:hidden=8,8", points(), methods.build(spec) + spy, **settings)
+        found.append(spy)
+    first = found[0]
+    assert len(first.seen) == 16
+    assert not torch.equal(first.seen[0], first.seen[2])  # another epoch, another order
+    for other in found[1:]:
+        assert equal(first.initial, other.initial)
+        assert len(first.seen) == len(other.seen)
+        assert all(torch.equal(a, b) for a, b in zip(first.seen, other.seen, strict=True))
+
+
+def test_a_loss_of_the_user_is_minimised_and_measured() -> None:
+    def loss(output, y):
+        return (output - functional.one_hot(y, 2)).square().sum(1).mean()
+
+    net, data = Net(), points(64)
+    result = fallow.fit(net, data, loss=loss, **(TINY | {"epochs": 20}))
+    assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
+    with torch.no_grad():
+        assert result.last["test_loss"] == pytest.approx(loss(net(data.test.x), data.test.y).item(), rel=1e-5)
+
+
+def test_label_smoothing_is_for_training_only() -> None:
+    net, data = Net(), points()
+    result = fallow.fit(net, data, label_smoothing=0.3, **TINY)
+    with torch.no_grad():
+        plain = functional.cross_entropy(net(data.test.x), data.test.y).item()
+    assert result.last["test_loss"] == pytest.approx(plain, rel=1e-5)
+
+
+def test_an_optimiser_as_instance_factory_and_name_gives_the_same_bits() -> None:
+    options = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "fused": True}
+
+    def train(net: nn.Module, optimizer) -> dict[str, torch.Tensor]:
+        return weights(fallow.fit(net, points(), "llf", optimizer=optimizer, **TINY).model)
+
+    net = Net()
+    instance = train(net, torch.optim.SGD(net.parameters(), **options))
+    assert equal(instance, train(Net(), lambda parameters: torch.optim.SGD(parameters, **options)))
+    assert equal(instance, train(Net(), "sgd"))
+
+
+def test_an_optimiser_of_another_model() -> None:
+    with pytest.raises(RequestError, match="holds none of the model's parameters"):
+        fallow.fit(Net(), points(), optimizer=torch.optim.SGD(Net().parameters(), lr=0.1), **TINY)
+
+
+def test_a_frozen_model() -> None:
+    with pytest.raises(RequestError, match="no parameters to train"):
+        fallow.fit(Net().requires_grad_(False), points(), **TINY)
+
+
+def test_frozen_layers_stay() -> None:
+    net = Net()
+    net.first.requires_grad_(False)
+    before = weights(net)
+    fallow.fit(net, points(), **TINY)
+    assert torch.equal(net.first.weight, before["first.weight"])
+    assert not torch.equal(net.second.weight, before["second.weight"])
+
+
+class Kaiming(nn.Sequential):
+    """Initialised by hand, as most networks in the wild are."""
+
+    def __init__(self) -> None:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            super().__init__(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 2))
+            for layer in (self[0], self[2], self[4]):
+                nn.init.kaiming_normal_(layer.weight)
+                nn.init.constant_(layer.bias, 0.25)
+
+
+class After(Method):
+    """Keeps the weights as they are right after each forgetting."""
+
+    name = "after"
+
+    def begin(self, ctx) -> None:
+        self.seen = []
+
+    def begin_generation(self, ctx) -> None:
+        self.seen.append(weights(ctx.model))
+
+
+def test_weights_are_re_drawn_as_the_user_drew_them() -> None:
+    """torch's own reset would make them √6 times too small."""
+    net, spy = Kaiming(), After()
+    fallow.fit(net, points(), methods.build("llf") + spy, **(TINY | {"lr": 0.2}))
+    start, forgot = spy.seen
+    wanted = (2 / 64) ** 0.5
+    assert start["2.weight"].std() == pytest.approx(wanted, rel=0.05)
+    assert forgot["2.weight"].std() == pytest.approx(wanted, rel=0.05)
+    assert not torch.equal(start["2.weight"], forgot["2.weight"])
+    assert forgot["4.weight"].std() == pytest.approx(start["4.weight"].std().item(), rel=0.2)
+    assert torch.equal(forgot["2.bias"], start["2.bias"])  # all 0.25, as the user set them
+    assert not torch.equal(forgot["0.weight"], start["0.weight"])  # trained and kept
+
+
+def test_pretrained_weights_are_no_initialisation(tmp_path) -> None:
+    from safetensors.torch import save_file
+
+    pretrained = {name: value + 7 for name, value in weights(Kaiming()).items()}
+    save_file(pretrained, tmp_path / "w.safetensors")
+    spy = After()
+    fallow.fit(Kaiming(), points(), methods.build("llf") + spy, weights=tmp_path / "w.safetensors", **TINY)
+    start, forgot = spy.seen
+    assert equal(start, pretrained)
+    assert forgot["2.weight"].mean().abs() < 0.1
+
+
+def test_methods_do_not_carry_anything_over() -> None:
+    for spec in ("seal:ascent=adaptive", "born-again", "llf"):
+        method = methods.build(spec)
+        first = weights(fallow.fit(Net(), points(), method, **(TINY | {"epochs": 4})).model)
+        assert equal(first, weights(fallow.fit(Net(), points(), method, **(TINY | {"epochs": 4})).model))

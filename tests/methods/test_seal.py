@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import fallow
+from fallow.core.errors import RequestError
+from fallow.core.method import Method
+from fallow.methods import build
+from fallow.methods.forget.seal import climb_sphere
+from tests.core.small import Net, points, weights
+
+ETA, DECAY, SCALE, SMOOTH = 0.1, 0.03, 0.5, 0.1
+EARLY, LATE = ("first.weight", "first.bias"), ("second.weight", "second.bias")
+
+
+class Plain(torch.optim.Optimizer):
+    """An optimiser that only knows how to descend."""
+
+    def __init__(self, params, lr: float, weight_decay: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.sub_(group["lr"] * (p.grad + group["weight_decay"] * p))
+
+
+class Watch(Method):
+    """Every step: phase, batch, weights before and after."""
+
+    name = "watch"
+
+    def begin(self, ctx) -> None:
+        self.steps: list[dict] = []
+
+    def loss(self, ctx, batch):
+        self.batch = batch
+        return super().loss(ctx, batch)
+
+    def update(self, ctx, gradients):
+        before, phase = copy.deepcopy(ctx.model), ctx.phase
+        loss = super().update(ctx, gradients)
+        self.steps.append({"phase": phase, "before": before, "batch": self.batch, "after": weights(ctx.model)})
+        self.steps[-1]["clock"] = (ctx.clock.generation, ctx.clock.epoch, ctx.clock.step)
+        return loss
+
+
+def watch(spec: str, optimizer, **settings) -> list[dict]:
+    spy = Watch()
+    defaults = {"generations": 2, "epochs": 4, "batch_size": 8, "lr": ETA, "momentum": 0.0, "weight_decay": DECAY}
+    model = Net(dtype=torch.float64)
+    if isinstance(optimizer, type):
+        optimizer = optimizer(model.parameters(), lr=ETA, weight_decay=DECAY)
+    fallow.fit(model, points(), build(spec) + spy, optimizer=optimizer, **(defaults | settings))
+    return spy.steps
+
+
+def gradient(step: dict) -> dict[str, torch.Tensor]:
+    """Of the smoothed cross-entropy at the weights before the step, written out."""
+    model, (x, y) = step["before"], step["batch"]
+    wanted = (1 - SMOOTH) * functional.one_hot(y, 2).double() + SMOOTH / 2
+    loss = -(wanted * functional.log_softmax(model(x), 1)).sum(1).mean()
+    parameters = dict(model.named_parameters())
+    return dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
+
+
+OPTIMIZERS = {
+    "sgd": "sgd",
+    "instance": torch.optim.SGD,
+    "factory": lambda parameters: torch.optim.SGD(parameters, lr=ETA, weight_decay=DECAY, foreach=False),
+    "without maximize": Plain,
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_an_ascent_step_is_equation_3(optimizer: str) -> None:
+    """Θ_forget ← Θ_forget + S·η·∇J − S·η·λ·Θ and Θ_fit ← Θ_fit − η·∇J − η·λ·Θ: the decay always shrinks."""
+    steps = watch(f"seal:scale={SCALE}", OPTIMIZERS[optimizer])
+    ascents = [step for step in steps if step["phase"] == "ascent"]
+    assert [step["clock"] for step in ascents] == [(1, 0, 0), (1, 0, 1)]  # k = 4/4 epochs of two steps
+    step, g = ascents[0], gradient(ascents[0])
+    for name, w in step["before"].named_parameters():
+        w = w.detach()
+        sign, rate = (1, SCALE * ETA) if name in EARLY else (-1, ETA)
+        wanted = w + sign * rate * g[name] - rate * DECAY * w
+        torch.testing.assert_close(step["after"][name], wanted, rtol=0, atol=1e-14, msg=name)
+    after = next(step for step in steps if step["clock"] == (1, 1, 0))
+    g, rate = gradient(after), ETA * 0.5 * (1 + torch.tensor(torch.pi / 4, dtype=torch.float64).cos())
+    for name, w in after["before"].named_parameters():
+        w = w.detach()
+        wanted = w - rate * (g[name] + DECAY * w)
+        torch.testing.assert_close(after["after"][name], wanted, rtol=0, atol=1e-14, msg=name)
+
+
+def test_the_climbing_side_starts_without_momentum_and_the_other_keeps_its_own() -> None:
+    steps = watch(f"seal:scale={SCALE}", "sgd", momentum=0.9)
+    step = next(step for step in steps if step["phase"] == "ascent")
+    g = gradient(step)
+    for name, w in step["before"].named_parameters():
+        w, rate = w.detach(), SCALE * ETA
+        alone = w + rate * g[name] - rate * DECAY * w if name in EARLY else w - ETA * (g[name] + DECAY * w)
+        close = torch.allclose(step["after"][name], alone, rtol=0, atol=1e-14)
+        assert close == (name in EARLY)
+
+
+def test_with_reverse_the_other_side_climbs() -> None:
+    step = next(s for s in watch(f"seal:scale={SCALE},reverse=True", "sgd") if s["phase"] == "ascent")
+    g = gradient(step)
+    for name, w in step["before"].named_parameters():
+        w = w.detach()
+        sign, rate = (1, SCALE * ETA) if name in LATE else (-1, ETA)
+        torch.testing.assert_close(step["after"][name], w + rate * (sign * g[name] - DECAY * w), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, Plain])
+def test_without_decay_only_the_climbing_side_is_spared_and_only_meanwhile(optimizer: type) -> None:
+    steps = watch(f"seal:scale={SCALE},decay=False", optimizer)
+    step = next(step for step in steps if step["phase"] == "ascent")
+    g = gradient(step)
+    for name, w in step["before"].named_parameters():
+        w = w.detach()
+        wanted = w + SCALE * ETA * g[name] if name in EARLY else w - ETA * (g[name] + DECAY * w)
+        torch.testing.assert_close(step["after"][name], wanted, rtol=0, atol=1e-14, msg=name)
+    last = steps[-1]
+    g, rate = gradient(last), ETA * 0.5 * (1 + torch.tensor(torch.pi * 7 / 8, dtype=torch.float64).cos())
+    for name, w in last["before"].named_parameters():
+        w = w.detach()
+        torch.testing.assert_close(last["after"][name], w - rate * (g[name] + DECAY * w), rtol=0, atol=1e-14)
+
+
+def test_an_optimiser_without_weight_decay() -> None:
+    net = Net()
+
+    class NoDecay(torch.optim.Optimizer):
+        def __init__(self, params) -> None:
+            super().__init__(params, {"lr": 0.1})
+
+        @torch.no_grad()
+        def step(self, closure=None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.sub_(group["lr"] * p.grad)
+
+    optimizer = NoDecay(net.parameters())
+    result = fallow.fit(net, points(), "seal:decay=False", optimizer=optimizer, generations=2, epochs=4)
+    assert any(row["phase"] == "ascent" for row in result.history)
+
+
+def test_a_side_that_cannot_climb() -> None:
+    net = Net()
+    net.first.requires_grad_(False)
+    with pytest.raises(RequestError, match="all early layers are frozen, and seal cannot climb with them"):
+        fallow.fit(net, points(), "seal", generations=2, epochs=4)
+    fallow.fit(net, points(), "seal:reverse=True", generations=2, epochs=4)
+
+
+def test_an_ascent_that_leaves_nothing_to_relearn() -> None:
+    with pytest.raises(RequestError, match="seal climbs for 1 of 1 epochs and has none left to relearn"):
+        fallow.fit(Net(), points(), "seal", generations=2, epochs=1)
+    fallow.fit(Net(), points(), "seal", generations=1, epochs=1)  # nothing climbs in the first generation
+
+
+def sphere_by_hand(w: torch.Tensor, g: torch.Tensor, rho: float) -> torch.Tensor:
+    radius = w.norm()
+    if radius == 0 or g.norm() == 0:
+        return w
+    u = w + rho * radius * g / g.norm()
+    return radius * u / u.norm()
+
+
+@pytest.mark.parametrize("rho", [1e-3, 0.1, 0.99])
+def test_climbing_on_the_sphere(rho: float) -> None:
+    draw = torch.Generator().manual_seed(0)
+    shapes = [(3, 4), (7,), (2, 3, 2), (1,), (4,), (5,)]
+    tensors = [nn.Parameter(torch.randn(shape, generator=draw, dtype=torch.float64)) for shape in shapes]
+    for p in tensors:
+        p.grad = 10 ** torch.randn((), generator=draw).item() * torch.randn(
+            p.shape, generator=draw, dtype=torch.float64
+        )
+    tensors[4].data.zero_()  # a bias that starts at zero
+    tensors[5].grad.zero_()  # a unit that is dead
+    asleep = nn.Parameter(torch.ones(3, dtype=torch.float64))  # no gradient at all
+    wanted = [sphere_by_hand(p.detach().clone(), p.grad, rho) for p in tensors]
+    norms = [p.norm().item() for p in tensors]
+    before = tensors[5].detach().clone()
+    climb_sphere([*tensors, asleep], rho)
+    for p, value, norm in zip(tensors, wanted, norms, strict=True):
+        torch.testing.assert_close(p.detach(), value, rtol=1e-13, atol=1e-14)
+        assert p.norm().item() == pytest.approx(norm, rel=1e-13)
+    assert torch.equal(tensors[4], torch.zeros(4, dtype=torch.float64))
+    torch.testing.assert_close(tensors[5].detach(), before, rtol=1e-15, atol=0)
+    assert torch.equal(asleep, torch.ones(3, dtype=torch.float64))
+
+
+def test_climbing_on_the_sphere_raises_the_loss() -> None:
+    net, data = Net(), points(64)
+    for _ in range(5):
+        net.zero_grad()
+        loss = functional.cross_entropy(net(data.train.x), data.train.y)
+        loss.backward()
+        climb_sphere(list(net.parameters()), 0.05)
+        with torch.no_grad():
+            assert functional.cross_entropy(net(data.train.x), data.train.y) > loss
+
+
+def test_an_adaptive_ascent_ends_at_its_target() -> None:
+    settings = {"generations": 2, "epochs": 12, "batch_size": 16, "lr": 0.1}
+    result = fallow.fit(Net(), points(64), "seal:ascent=adaptive,share=0.5,target=0.6", **settings)
+    record = result.generations[1]
+    assert record["forgot_to"] <= 0.6
+    row = next(row for row in result.history if "ascent_steps" in row)
+    assert row["generation"] == 2
+    assert row["ascent_steps"] <= 6 * 4
+    assert result.last["train_loss"] < 0.5
