@@ -9,14 +9,17 @@ from fallow.core.errors import RequestError
 from fallow.core.spec import parse
 from fallow.models import MODELS, build, default
 
-SHAPES = {"mlp": (3, 8), "scnn": (3, 16, 16), "resnet18": (3, 16, 16), "resnet50": (3, 16, 16)}
+IMAGES = ("scnn", "vgg16", "mobilenet", "resnet18", "resnet50")
+SHAPES = {"mlp": (3, 8)} | dict.fromkeys(IMAGES, (3, 16, 16))
 NARROW = {
     "mlp": {"hidden": (16, 16)},
     "scnn": {"width": 4, "dense": 16},
+    "vgg16": {"width": 4, "dense": 16},
+    "mobilenet": {"width": 4},
     "resnet18": {"width": 4},
     "resnet50": {"width": 4},
 }
-BLOCKS = {"mlp": 2, "scnn": 5, "resnet18": 8, "resnet50": 16}
+BLOCKS = {"mlp": 2, "scnn": 5, "vgg16": 15, "mobilenet": 7, "resnet18": 8, "resnet50": 16}
 
 
 def narrow(name: str, **options) -> nn.Module:

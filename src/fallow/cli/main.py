@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 
 import typer
 
 from fallow.cli.catalogue import catalogue
+from fallow.cli.reproduce import reproduce
 from fallow.cli.train import train
 from fallow.core.errors import FallowError
 
 app = typer.Typer(
     name="fallow",
     help="Train networks that generalise when data is scarce.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 app.command("train")(train)
+app.command("reproduce")(reproduce)
 app.command("list")(catalogue)
 
 
@@ -30,25 +32,30 @@ def fallow() -> None:
 
 def main() -> None:
     """Run the command line: exit code 0 done, 1 the work failed, 2 the request was wrong."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show "…" is no reason to fail
     try:
-        code = app(standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], prog_name="fallow", standalone_mode=False)
+        if code == 130:  # typer has caught the Ctrl-C itself
+            _say("stopped")
     except FallowError as error:
         _say(str(error))
         code = error.exit_code
-    except KeyboardInterrupt:
-        _say("stopped; the same command with --resume goes on from the last checkpoint")
-        code = 130
     except BrokenPipeError:
         os._exit(0)  # whoever read our output has seen enough
+    except OSError as error:
+        _say(f"{error.filename or 'the system'}: {error.strerror or error}")
+        code = 1
     except Exception as error:
         message = getattr(error, "format_message", None)  # typer's own errors: a wrong option or argument
         if message is None:
             raise
-        words = " ".join(message().split())
-        _say(words if words else "this needs more arguments: see fallow --help")
+        verb = getattr(getattr(error, "ctx", None), "command_path", "fallow")
+        _say(f"{message().rstrip('.')} (see {verb} --help)")
         code = 2
     sys.exit(code or 0)
 
 
-def _say(line: str) -> None:
-    print(f"fallow: {line}", file=sys.stderr)
+def _say(text: str) -> None:
+    print("fallow:", " ".join(text.split()), file=sys.stderr)

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
+from typing import Any
 
 from fallow.core.errors import RequestError, unknown
 from fallow.core.method import Method
 from fallow.core.spec import parse
 from fallow.methods.forget.born_again import BornAgain
+from fallow.methods.forget.dsd import DSD
+from fallow.methods.forget.evolution import KELS, WELS, WELSR
+from fallow.methods.forget.head import FC
+from fallow.methods.forget.layerwise import LW
 from fallow.methods.forget.llf import LLF
+from fallow.methods.forget.lottery import IMP
+from fallow.methods.forget.rescaling import Rescale
 from fallow.methods.forget.sagd import SAGD
 from fallow.methods.forget.seal import SEAL
 from fallow.methods.plain import Long, Normal, Restart
 
 REGISTRY: dict[str, type[Method]] = {
-    method.name: method for method in (Normal, Long, Restart, LLF, SEAL, SAGD, BornAgain)
+    method.name: method
+    for method in (Normal, Long, Restart, LLF, SEAL, SAGD, BornAgain, LW, WELS, WELSR, KELS, DSD, FC, IMP, Rescale)
 }
 
 
@@ -29,7 +38,7 @@ def build(spec: Method | str) -> Method:
     """
     if isinstance(spec, Method):
         return spec
-    found = [_build(part) for part in re.split(r"\+(?=[a-z])", spec)]  # 1e+3 is a number, not a sum
+    found = [_build(part) for part in re.split(r"\s*\+\s*(?=[a-z])", spec)]  # 1e+3 is a number, not a sum
     total = found[0]
     for method in found[1:]:
         total = total + method
@@ -41,11 +50,26 @@ def _build(spec: str) -> Method:
     if name not in REGISTRY:
         raise unknown("method", name, REGISTRY)
     kind = REGISTRY[name]
-    known: list[str] = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
-    for key in settings:
+    known: dict[str, Any] = {}
+    if dataclasses.is_dataclass(kind):
+        known = {field.name: field.default for field in dataclasses.fields(kind)}
+    for key, value in settings.items():
         if key not in known:
             raise unknown(f"setting of {name}", key, known) if known else RequestError(f"{name} has no settings")
+        if not _fits(value, known[key]):
+            raise RequestError(f"{key} of {name} cannot be {value!r}: something like {known[key]!r} would fit")
     return kind(**settings)
 
 
-__all__ = ["LLF", "REGISTRY", "SAGD", "SEAL", "BornAgain", "Long", "Method", "Normal", "Restart", "build"]
+def _fits(value: Any, default: Any) -> bool:
+    """Whether a value is of the default's kind; text is always true, so that "no" must not pass for a yes or no."""
+    if isinstance(default, bool | str):
+        return isinstance(value, type(default))
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return number or (default is None and value is None)
+
+
+__all__ = [
+    "DSD", "FC", "IMP", "KELS", "LLF", "LW", "REGISTRY", "SAGD", "SEAL", "WELS", "WELSR",
+    "BornAgain", "Long", "Method", "Normal", "Rescale", "Restart", "build",
+]  # fmt: skip

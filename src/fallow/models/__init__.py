@@ -18,9 +18,11 @@ from fallow.core.spec import parse
 from fallow.models.base import Model
 from fallow.models.factory import from_factory
 from fallow.models.mlp import MLP
+from fallow.models.mobilenet import MobileNet
 from fallow.models.pretrained import Report, load_weights
 from fallow.models.resnet import resnet18, resnet50
 from fallow.models.scnn import SCNN
+from fallow.models.vgg import VGG16
 
 __all__ = ["MODELS", "Model", "Report", "build", "default", "from_factory", "load_weights"]
 
@@ -35,6 +37,8 @@ class Entry(NamedTuple):
 MODELS: dict[str, Entry] = {
     "mlp": Entry(MLP, "fully connected layers with ReLU, for inputs of any shape"),
     "scnn": Entry(SCNN, "four convolutions and a dense layer (LW's small network), for images and signals"),
+    "vgg16": Entry(VGG16, "thirteen convolutions and two dense layers, for images"),
+    "mobilenet": Entry(MobileNet, "eight depthwise separable convolutions in seven blocks, for images"),
     "resnet18": Entry(resnet18, "eight basic residual blocks, for images"),
     "resnet50": Entry(resnet50, "sixteen residual bottlenecks, for images"),
 }

@@ -1,0 +1,77 @@
+"""Knowledge evolution (Taha et al. 2021): WELS, WELSR and KELS re-draw a mask's weights every generation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fallow.core.context import Context
+from fallow.core.method import Method
+from fallow.methods.forget.measure import log_forgetting
+from fallow.weights.masks import check_fraction, matrices, random_mask
+from fallow.weights.slim import kernel_mask
+
+
+@dataclass(eq=False)
+class WELS(Method):
+    """A random subset of the weights, drawn once, is re-drawn in every generation (weight-level splitting)."""
+
+    name = "wels"
+    summary = "a random, fixed fifth of the weights is re-drawn at the start of each generation"
+    generational = True
+    forgets = frozenset({"early", "late"})
+
+    fraction: float = 0.2  # of every layer's weights
+
+    def __post_init__(self) -> None:
+        check_fraction(self.fraction)
+
+    def begin(self, ctx: Context) -> None:
+        self.masks = self.choose(ctx)
+
+    def choose(self, ctx: Context) -> dict[str, Tensor]:
+        """The weights to forget."""
+        return random_mask(matrices(ctx.model), self.fraction, ctx.rng)
+
+    def begin_generation(self, ctx: Context) -> None:
+        if ctx.clock.generation > 0:
+            ctx.redraw("all", where=self.masks)
+            log_forgetting(ctx)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"masks": self.masks}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.masks = {name: mask.to(self.masks[name].device) for name, mask in state["masks"].items()}
+
+
+@dataclass(eq=False)
+class WELSR(WELS):
+    """As WELS, with a new random subset in every generation."""
+
+    name = "welsr"
+    summary = "a random fifth of the weights, another each time, is re-drawn at the start of each generation"
+
+    def begin_generation(self, ctx: Context) -> None:
+        if ctx.clock.generation > 0:
+            self.masks = self.choose(ctx)
+        super().begin_generation(ctx)
+
+
+@dataclass(eq=False)
+class KELS(WELS):
+    """All but the first ⌈r·C_out⌉ × ⌈r·C_in⌉ block of every kernel is re-drawn (kernel-level splitting).
+
+    The kept blocks fit together: :func:`fallow.weights.slim` cuts them out as a network of its own.
+    """
+
+    name = "kels"
+    summary = "all but the first channels of every layer is re-drawn; the kept part is a slim network of its own"
+
+    fraction: float = 0.5  # r, of every layer's channels that are kept
+
+    def choose(self, ctx: Context) -> dict[str, Tensor]:
+        x = next(iter(ctx.train.ordered()))[0][:2]
+        return kernel_mask(ctx.model, self.fraction, x)

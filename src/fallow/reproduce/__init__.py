@@ -1,0 +1,24 @@
+"""The papers' tables, ours beside theirs: one file per table, found by its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A table that can be reproduced: where it is from, what it shows, what it costs on two CPU cores."""
+
+    module: str
+    paper: str
+    shows: str
+    minutes: float
+
+
+TABLES: dict[str, Entry] = {
+    "lw-table1": Entry("lw_table1", "LW, table 1", "six methods on synthetic data at three signal strengths", 1.5),
+    "lw-table5": Entry("lw_table5", "LW, table 5", "baseline, rescaling and LW under an L2 penalty", 4),
+    "lw-ablation": Entry("lw_ablation", "LW, appendix E", "LW without rescaling, normalisation, fine-tuning", 8),
+    "seal-table2": Entry("seal_tables", "SEAL, table 2", "normal, LLF and SEAL over generations, scaled down", 10),
+    "seal-table7": Entry("seal_tables", "SEAL, table 7", "what the later layers do meanwhile, scaled down", 10),
+}
