@@ -5,40 +5,59 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
-_HOME = {  # where each public name lives; imported when first used, so that `fallow --help` needs no torch
-    "Data": "fallow.data",
-    "FallowError": "fallow.core.errors",
-    "LLF": "fallow.methods",
-    "Long": "fallow.methods",
-    "Method": "fallow.core.method",
-    "BornAgain": "fallow.methods",
-    "Normal": "fallow.methods",
-    "Partition": "fallow.weights",
-    "RequestError": "fallow.core.errors",
-    "Restart": "fallow.methods",
-    "Result": "fallow.fitting",
-    "SAGD": "fallow.methods",
-    "SEAL": "fallow.methods",
-    "Settings": "fallow.core.settings",
-    "WorkError": "fallow.core.errors",
-    "ascend": "fallow.weights",
-    "descend": "fallow.weights",
-    "fit": "fallow.fitting",
-    "redraw": "fallow.weights",
-    "reset_state": "fallow.weights",
-    "split_groups": "fallow.weights",
-}
-
 if TYPE_CHECKING:
     from fallow.core.errors import FallowError, RequestError, WorkError
     from fallow.core.method import Method
     from fallow.core.settings import Settings
     from fallow.data import Data
     from fallow.fitting import Result, fit
-    from fallow.methods import LLF, SAGD, SEAL, BornAgain, Long, Normal, Restart
-    from fallow.weights import Partition, ascend, descend, redraw, reset_state, split_groups
+    from fallow.methods import (
+        DSD,
+        FC,
+        IMP,
+        KELS,
+        LLF,
+        LW,
+        SAGD,
+        SEAL,
+        WELS,
+        WELSR,
+        BornAgain,
+        Long,
+        Normal,
+        Rescale,
+        Restart,
+    )  # fmt: skip
+    from fallow.weights import (
+        Partition,
+        ascend,
+        descend,
+        insert_norms,
+        redraw,
+        rescale,
+        reset_state,
+        slim,
+        split_groups,
+    )  # fmt: skip
+
+__version__ = "0.1.0"
+
+# imported when first used, so that `fallow --help` needs no torch
+_HOMES = {
+    "fallow.core.errors": ("FallowError", "RequestError", "WorkError"),
+    "fallow.core.method": ("Method",),
+    "fallow.core.settings": ("Settings",),
+    "fallow.data": ("Data",),
+    "fallow.fitting": ("Result", "fit"),
+    "fallow.methods": (
+        "DSD", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SEAL", "WELS", "WELSR", "BornAgain", "Long", "Normal",
+        "Rescale", "Restart",
+    ),
+    "fallow.weights": (
+        "Partition", "ascend", "descend", "insert_norms", "redraw", "rescale", "reset_state", "slim", "split_groups",
+    ),
+}  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
@@ -52,25 +71,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "LLF",
-    "SAGD",
-    "SEAL",
-    "BornAgain",
-    "Data",
-    "FallowError",
-    "Long",
-    "Method",
-    "Normal",
-    "Partition",
-    "RequestError",
-    "Restart",
-    "Result",
-    "Settings",
-    "WorkError",
-    "ascend",
-    "descend",
-    "fit",
-    "redraw",
-    "reset_state",
-    "split_groups",
-]
+    "DSD", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SEAL", "WELS", "WELSR", "BornAgain", "Data", "FallowError", "Long",
+    "Method", "Normal", "Partition", "RequestError", "Rescale", "Restart", "Result", "Settings", "WorkError", "ascend",
+    "descend", "fit", "insert_norms", "redraw", "rescale", "reset_state", "slim", "split_groups",
+]  # fmt: skip

@@ -80,3 +80,10 @@ def test_exit_codes_of_a_real_process(tmp_path: Path) -> None:
     assert done.stderr.startswith("fallow: unknown method 'sael': did you mean 'seal'?")
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_public_name_is_there() -> None:
+    import fallow
+
+    assert sorted(fallow.__all__) == sorted(fallow._HOME)
+    assert all(getattr(fallow, name) is not None for name in fallow.__all__)

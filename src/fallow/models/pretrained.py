@@ -12,6 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.errors import RequestError
+from fallow.weights.fixed_norm import NAME, insert_norms
+
+FIXED = f".{NAME}.mean"
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 
@@ -42,10 +45,14 @@ def load_weights(model: nn.Module, file: str | Path) -> Report:
     """Load into ``model`` whatever in ``file`` matches it in name and shape, and report the rest.
 
     A wrapping ``{"state_dict": …}`` or ``{"model": …}`` is opened, and a prefix before the names
-    (``module.``, ``model.backbone.``, …) is taken off: the one under which most names match.
+    (``module.``, ``model.backbone.``, …) is taken off: the one under which most names match. Where the file has
+    LW's fixed normalisations, the model gets them too.
     """
+    found = _without_prefix(_read(Path(file)), set(model.state_dict()))
+    paths = dict(model.named_modules())
+    blocks = [name.removesuffix(FIXED) for name in found if name.endswith(FIXED)]
+    insert_norms(model, [path for path in blocks if path in paths])
     own = model.state_dict()
-    found = _without_prefix(_read(Path(file)), set(own))
     fitting = {name: tensor for name, tensor in found.items() if name in own and tensor.shape == own[name].shape}
     if not fitting:
         theirs, ours = next(iter(found), "nothing"), next(iter(own), "nothing")

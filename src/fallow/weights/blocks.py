@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import nn
 
 from fallow.core.errors import RequestError
+from fallow.weights.fixed_norm import FixedNorm
 from fallow.weights.layers import has_matrix, is_norm, join, layers
 
 
@@ -114,7 +115,8 @@ def _joined(model: nn.Module, paths: list[str]) -> list[Block]:
     blocks: list[Block] = []
     for path in paths:
         module = model.get_submodule(path)
-        bare = not module._modules and (is_norm(module) or not has_matrix(module))
+        children = [child for child in module.children() if not isinstance(child, FixedNorm)]  # LW may add one
+        bare = not children and (is_norm(module) or not has_matrix(module))
         if not bare:
             blocks.append(Block(path, (path,)))
         elif blocks and (module._parameters or _in_sequential(model, path)):

@@ -22,13 +22,17 @@ class FC(Method):
     name = "fc"
     summary = "the classifier head (or every fully connected layer) is re-drawn at the start of each generation"
     generational = True
-    forgets = frozenset({"early", "late"})
 
     layers: str = "head"  # or "all": every fully connected layer
 
     def __post_init__(self) -> None:
         if self.layers not in ("head", "all"):
             raise unknown("layers", self.layers, ("head", "all"))
+
+    @property
+    def forgets(self) -> frozenset[str]:  # type: ignore[override]
+        """The head is late; other fully connected layers may be anywhere."""
+        return frozenset({"late"} if self.layers == "head" else {"early", "late"})
 
     def begin(self, ctx: Context) -> None:
         head = list(ctx.partition.head.modules)
