@@ -8,6 +8,7 @@ from importlib import import_module
 
 NAMES = {
     "loop": "fit against a bare PyTorch loop, and seal and llf against normal (two minutes)",
+    "start": "fallow --help, and importing fallow beyond torch (a minute)",
     "methods": "every method against ordinary training of the same length (four minutes)",
     "resume": "runs killed at random moments and resumed: the share that ends with the same bits (20 minutes)",
 }
@@ -27,6 +28,8 @@ def main() -> None:
     for name, ratio in measured["ratios"].items():
         low, high = measured.get("spread", {}).get(name, (ratio, ratio))
         print(f"{name:24} {ratio:6.3f}   (middle half {low:.3f} to {high:.3f})")
+    for name, seconds in measured.get("seconds", {}).items():
+        print(f"{name}: {seconds:.3f} s")
     for name, clocks in measured.get("microseconds", {}).items():
         print(f"{name:24} {clocks['cpu']:10.1f} µs of CPU, {clocks['wall']:10.1f} µs in all, per step")
 

@@ -71,7 +71,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "DSD", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SEAL", "WELS", "WELSR", "BornAgain", "Data", "FallowError", "Long",
-    "Method", "Normal", "Partition", "RequestError", "Rescale", "Restart", "Result", "Settings", "WorkError", "ascend",
-    "descend", "fit", "insert_norms", "redraw", "rescale", "reset_state", "slim", "split_groups",
+    "DSD", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SEAL", "WELS", "WELSR", "BornAgain", "Data", "FallowError",
+    "Long", "Method", "Normal", "Partition", "RequestError", "Rescale", "Restart", "Result", "Settings", "WorkError",
+    "ascend", "descend", "fit", "insert_norms", "redraw", "rescale", "reset_state", "slim", "split_groups",
 ]  # fmt: skip

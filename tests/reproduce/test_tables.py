@@ -1,0 +1,74 @@
+"""The tables' machinery at a fraction of their size; the numbers themselves take minutes (`fallow reproduce`)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import joblib
+import pytest
+
+from fallow.cli.main import main
+from fallow.reproduce import TABLES, lw_ablation, lw_table1, lw_table5, seal_tables
+from fallow.reproduce.table import Cell, Table, cell
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lw_table1, "STEPS", 2)
+    monkeypatch.setattr(lw_table1.train, "__defaults__", (9, 2))
+    monkeypatch.setattr(lw_table5, "T", 10)
+    monkeypatch.setattr(seal_tables, "EPOCHS", 2)
+    monkeypatch.setattr(lw_ablation, "DATA", {"synthetic": ("synthetic:alpha=2.0", 64, "mlp:hidden=8,8", 2, 2)})
+    with joblib.parallel_config(backend="sequential"):  # in this process, where the sizes are small
+        yield
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["fallow", "reproduce", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(end.value.code or 0), *capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_table_runs_and_says_what_agrees(name, tmp_path: Path, monkeypatch, capsys) -> None:
+    code, out, _ = ask(monkeypatch, capsys, name, "--seeds", "2", "--json", "--out", str(tmp_path))
+    assert code == 0
+    table = json.loads(out)
+    for found in table["cells"]:
+        assert set(found) >= {"row", "column", "paper", "ours", "spread", "seeds", "agrees"}
+        assert found["seeds"] >= 2
+    assert json.loads((tmp_path / f"{name}.json").read_text())["cells"] == table["cells"]
+    assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+
+
+def test_the_list_and_a_mistyped_name(monkeypatch, capsys) -> None:
+    code, out, _ = ask(monkeypatch, capsys)
+    assert code == 0
+    assert all(name in out for name in TABLES)
+    assert "min on 2 cores" in out
+    code, out, err = ask(monkeypatch, capsys, "lw-tabel1")
+    assert (code, out) == (2, "")
+    assert "did you mean 'lw-table1'" in err
+    assert ask(monkeypatch, capsys, "lw-table1", "--seeds", "0")[0] == 2
+
+
+def test_agreement_is_the_tolerance_or_two_standard_errors() -> None:
+    assert cell("a", "b", 50.0, [52.9, 52.9], 3.0).agrees
+    assert not cell("a", "b", 50.0, [53.1, 53.1], 3.0).agrees
+    assert cell("a", "b", 50.0, [48.0, 60.0], 3.0).agrees  # 54 ± 6
+    assert cell("a", "b", None, [1.0], 3.0).agrees is None
+
+
+def test_a_table_prints_every_number() -> None:
+    text = str(Table("x", "Paper, table 9", [Cell("LW", "α", 72.3, 71.0, 2.0, 3, True)]))
+    assert "71.0 ± 2.0 (72.3) =" in text
+    assert "1 of 1 cells agree" in text
+
+
+def test_paired_differences_need_the_papers_sign_beyond_two_errors() -> None:
+    assert seal_tables.direction("r", "c", 5.0, [1.0, 1.1, 0.9]).agrees
+    assert not seal_tables.direction("r", "c", 5.0, [-1.0, -1.1, -0.9]).agrees
+    assert not seal_tables.direction("r", "c", 5.0, [1.0, -0.9, 0.3]).agrees
