@@ -29,6 +29,7 @@ from fallow.core.seeds import mix
 from fallow.core.settings import Settings
 from fallow.data.stream import stream
 from fallow.weights import own_initialiser
+from fallow.weights.layers import untouched
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -140,6 +141,8 @@ def prepare(
     ctx.observer = observer if engine.is_global_zero else None
     ctx.checkpoint_every = checkpoint_every
     ctx.initialiser = init or own_initialiser(net, factory, pretrained=pretrained is not None)
+    if loss is None:
+        _try(ctx)
     method.begin(ctx)
     if folder is None:
         return ctx
@@ -236,6 +239,21 @@ def _assemble(
         clock=Clock(generations, epochs, train.steps),
         schedule=Schedule(settings.schedule, settings.warmup, settings.plateau),
     )
+
+
+def _try(ctx: Context) -> None:
+    """Pass two examples through the model: one that does not fit the data is refused before anything is done."""
+    x = next(iter(ctx.train.ordered()))[0][:2]
+    try:
+        with untouched(ctx.model), torch.no_grad():
+            shape = tuple(ctx.model.eval()(x).shape)
+    except (RuntimeError, IndexError, TypeError, AttributeError, ValueError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RequestError(f"the model cannot take examples of shape {tuple(x.shape[1:])}: {why}") from error
+    if len(shape) != 2 or shape[1] < ctx.classes:
+        raise RequestError(
+            f"the model gives {shape[1:]} for an example: {ctx.classes} classes need {ctx.classes} numbers"
+        )
 
 
 def _workers(part: Any) -> int:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -34,8 +35,6 @@ def same(a: Path, b: Path) -> bool:
 
 
 def rows(folder: Path) -> list[dict]:
-    import json
-
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -47,7 +46,7 @@ def test_stops_between_any_two_steps_and_resumes_to_the_bit(
     train(tmp_path / "whole", spec, images)
     monkeypatch.setattr(loop, "LIVE", 0.0)  # look, and so save, after every step
     look = loop.look
-    for stop in (1, 25, 29, 35, 52):  # of up to 72 steps; with 24 in a generation, 25 and 52 are in an ascent
+    for stop in (1, 27, 52):  # of up to 72 steps; with 24 in a generation, 27 and 52 are in an ascent
         seen = 0
 
         def stopping(ctx, stop: int = stop) -> float:
@@ -66,8 +65,6 @@ def test_stops_between_any_two_steps_and_resumes_to_the_bit(
             monkeypatch.setattr(loop, "look", look)
             train(out, spec, images, resume=True)
         assert same(tmp_path / "whole", out), stop
-        if stop > 24 and spec in ("normal",):
-            break  # it has only one generation
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -78,7 +75,7 @@ def test_survives_a_real_sigkill(spec: str, tmp_path: Path) -> None:
     train(tmp_path / "whole", spec, images)
     length = time.monotonic() - started
     out, moment = tmp_path / "killed", random.Random(spec)
-    for attempt in range(4):
+    for attempt in range(3):
         child = os.fork()
         if child == 0:
             try:
@@ -86,7 +83,7 @@ def test_survives_a_real_sigkill(spec: str, tmp_path: Path) -> None:
                 train(out, spec, images, resume=out.exists())
             finally:
                 os._exit(0)
-        if attempt < 3:
+        if attempt < 2:
             time.sleep(moment.uniform(0.05, 0.6) * length)
             os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

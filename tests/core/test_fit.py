@@ -225,3 +225,15 @@ def test_methods_do_not_carry_anything_over() -> None:
         method = methods.build(spec)
         first = weights(fallow.fit(Net(), points(), method, **(TINY | {"epochs": 4})).model)
         assert equal(first, weights(fallow.fit(Net(), points(), method, **(TINY | {"epochs": 4})).model))
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), "3 classes need 3 numbers"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(63, 3)), r"cannot take examples of shape \(1, 8, 8\)"),
+    ],
+)
+def test_a_model_that_does_not_fit_the_data_is_refused_before_training(model, says, images) -> None:
+    with pytest.raises(fallow.RequestError, match=says):
+        fallow.fit(model, images, epochs=1)

@@ -57,4 +57,4 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
         for j, penalty in enumerate(PENALTIES)
     ]
     remark = f"{INIT.title()}, full-batch Adam at {RATE:g}, T = {T}; the settings tried are listed in docs/evidence.md."
-    return Table(name, "LW, table 5", cells, unit="1", remarks=[remark])
+    return Table(name, "LW, table 5", cells, unit="parts of one", remarks=[remark])

@@ -60,7 +60,7 @@ class Table:
             "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in grid
         ]
         known = [c for c in self.cells if c.agrees is not None]
-        lines += ["", f"{self.paper}: ours (paper), in {self.unit}; = agrees, ≠ does not"]
+        lines += ["", f"{self.paper}: ours ± deviation (paper), in {self.unit}; = agrees, ≠ does not"]
         lines += [f"{sum(bool(c.agrees) for c in known)} of {len(known)} cells agree", *self.remarks]
         lines += [f"{test['claim']}: p = {test['p']:.2g}, {test['p_holm']:.2g} after Holm" for test in self.tests]
         return "\n".join(lines)
@@ -91,7 +91,7 @@ class Table:
             known = [(place, c.paper) for place, (_, c) in zip(places, mine, strict=True) if c.paper is not None]
             axes.scatter([x for x, _ in known], [y for _, y in known], marker="_", s=90, color="black", zorder=3)
         axes.set_xticks(range(len(columns)), columns)
-        axes.set_ylabel(f"test accuracy in {self.unit}" if self.unit == "%" else "test accuracy")
+        axes.set_ylabel(f"in {self.unit}")
         axes.set_title(f"{self.paper} (bars: ours, black marks: the paper)", fontsize=9)
         axes.legend(fontsize=7, ncols=2)
         figure.savefig(path)

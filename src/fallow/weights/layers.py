@@ -82,7 +82,7 @@ def _first_calls(model: nn.Module, inputs: Any) -> dict[str, int]:
 
     handles = [module.register_forward_pre_hook(note) for module in paths]
     try:
-        with _untouched(model), torch.no_grad():
+        with untouched(model), torch.no_grad():
             model.eval()
             if isinstance(inputs, Mapping):
                 model(**inputs)
@@ -97,7 +97,7 @@ def _first_calls(model: nn.Module, inputs: Any) -> dict[str, int]:
 
 
 @contextmanager
-def _untouched(model: nn.Module) -> Iterator[None]:
+def untouched(model: nn.Module) -> Iterator[None]:
     """Whatever happens inside, the model's modes and buffers and the random generators are as before."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [

@@ -15,7 +15,7 @@ from fallow.core.errors import RequestError, WorkError
 from fallow.core.method import Method
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import Partition, insert_norms, is_norm, matrices, norms, rescale
-from fallow.weights.layers import _untouched
+from fallow.weights.layers import untouched
 
 FLAT = 1e-12  # σ²/μ² below which an output is the same everywhere but for rounding
 
@@ -136,7 +136,7 @@ def outputs_of(model: nn.Module, paths: Iterable[str], x: Tensor) -> dict[str, l
         for path, calls in caught.items()
     ]
     try:
-        with _untouched(model):
+        with untouched(model):
             for module in model.modules():
                 module.training = is_norm(module)
             model(x)
