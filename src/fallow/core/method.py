@@ -100,6 +100,16 @@ class Method:
         return f"{self.name}:{changed}" if changed else self.name
 
 
+def _each(hook: str) -> Any:
+    """A hook that calls the same hook of every method, in order."""
+
+    def call(self: Together, ctx: Context) -> None:
+        for method in self.methods:
+            getattr(method, hook)(ctx)
+
+    return call
+
+
 class Together(Method):
     """Several methods in one training, made by ``+``; those that cannot share a moment are refused.
 
@@ -137,41 +147,19 @@ class Together(Method):
         chosen = [m for m in self.methods if _overrides(m, "plan") or m.generational]
         return (chosen or self.methods)[0].plan(generations, epochs)
 
-    def begin(self, ctx: Context) -> None:
-        for method in self.methods:
-            method.begin(ctx)
-
-    def begin_generation(self, ctx: Context) -> None:
-        for method in self.methods:
-            method.begin_generation(ctx)
-
-    def begin_epoch(self, ctx: Context) -> None:
-        for method in self.methods:
-            method.begin_epoch(ctx)
+    begin = _each("begin")
+    begin_generation = _each("begin_generation")
+    begin_epoch = _each("begin_epoch")
+    before_step = _each("before_step")
+    end_step = _each("end_step")
+    end_epoch = _each("end_epoch")
+    end_generation = _each("end_generation")
+    end = _each("end")
 
     def penalty(self, ctx: Context, batch: Batch) -> Tensor | None:
+        """The sum of the methods' penalties."""
         terms = [term for m in self.methods if (term := m.penalty(ctx, batch)) is not None]
         return sum(terms[1:], terms[0]) if terms else None
-
-    def before_step(self, ctx: Context) -> None:
-        for method in self.methods:
-            method.before_step(ctx)
-
-    def end_step(self, ctx: Context) -> None:
-        for method in self.methods:
-            method.end_step(ctx)
-
-    def end_epoch(self, ctx: Context) -> None:
-        for method in self.methods:
-            method.end_epoch(ctx)
-
-    def end_generation(self, ctx: Context) -> None:
-        for method in self.methods:
-            method.end_generation(ctx)
-
-    def end(self, ctx: Context) -> None:
-        for method in self.methods:
-            method.end(ctx)
 
     def state_dict(self) -> dict[str, Any]:
         return {method.name: method.state_dict() for method in self.methods}
