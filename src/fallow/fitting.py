@@ -151,6 +151,7 @@ def prepare(
         partition = ctx.asked_partition  # born-again forgets everything and needs no threshold
         identity = {
             "method": str(method),
+            "method_settings": method.settings(),
             "model": described,
             "weights": _digest(Path(weights)) if weights is not None else None,
             "data": loaded.describe(),

@@ -96,8 +96,10 @@ class Method:
         return Together(*_parts(self), *_parts(other))
 
     def __str__(self) -> str:
-        changed = ",".join(f"{key}={value}" for key, value in self.settings().items())
-        return f"{self.name}:{changed}" if changed else self.name
+        """As the command line takes it: the name, and the settings that are not the defaults."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)} if self.settings() else {}  # type: ignore[arg-type]
+        changed = [f"{key}={value}" for key, value in self.settings().items() if value != defaults[key]]
+        return f"{self.name}:{','.join(changed)}" if changed else self.name
 
 
 def _each(hook: str) -> Any:
