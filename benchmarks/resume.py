@@ -1,8 +1,8 @@
 """SIGKILL at random moments, then ``--resume``: are the final weights the same to the bit?
 
 For every registered method, and SEAL's adaptive ascent: one whole run of the command line, then runs that are
-killed at a random moment and resumed. Checkpoints are written after every step, so that many kills land in the
-middle of one. ``ratios`` gives the share of runs that came out identical; it must be 1.
+killed at a random moment and resumed. Checkpoints are written after every step, and every other kill waits for
+the middle of one. ``ratios`` gives the share of runs that came out identical; it must be 1.
 """
 
 from __future__ import annotations
@@ -46,6 +46,20 @@ def start(out: Path, method: str) -> int:
     os._exit(3)
 
 
+def wait_for_writing(out: Path) -> None:
+    """Until a checkpoint is being written beside the old one, or a second is over."""
+    end = time.monotonic() + 1
+    while time.monotonic() < end and not any(path.name.startswith(".checkpoint.") for path in _listed(out)):
+        pass
+
+
+def _listed(out: Path) -> list[Path]:
+    try:
+        return list(out.iterdir())
+    except FileNotFoundError:
+        return []
+
+
 def measure(repetitions: int | None = None) -> dict[str, Any]:
     kills = repetitions or 20
     torch.set_num_threads(1)
@@ -63,6 +77,8 @@ def measure(repetitions: int | None = None) -> dict[str, Any]:
                 out = Path(folder) / str(number)
                 child = start(out, method)
                 time.sleep(moments.uniform(0.02, 0.98) * length)
+                if number % 2:  # every other time in the middle of the next checkpoint
+                    wait_for_writing(out)
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
                 writing += bool(list(out.glob(".checkpoint.*")))

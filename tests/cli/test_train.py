@@ -22,7 +22,7 @@ def same_weights(a: Path, b: Path) -> bool:
 
 def test_prints_a_table_and_keeps_the_run(train: Run, tmp_path: Path) -> None:
     words = train("--method", "llf", "--out", "a").done()
-    assert words.startswith("synthetic: 32 train, 8 val, 16 test examples of 8 classes; mlp:hidden=4,4, llf:")
+    assert words.startswith("synthetic: 32 train, 8 val, 16 test examples of 8 classes; mlp:hidden=4,4, llf\n")
     assert "early  hidden1.linear" in words
     assert "\n         1       2          -" in words
     assert "\n         2       2" in words
