@@ -9,7 +9,7 @@ from importlib import import_module
 NAMES = {
     "loop": "fit against a bare PyTorch loop, and seal and llf against normal (two minutes)",
     "start": "fallow --help, and importing fallow beyond torch (a minute)",
-    "methods": "every method against ordinary training of the same length (four minutes)",
+    "methods": "every method against an ordinary step (three minutes)",
     "resume": "runs killed at random moments and resumed: the share that ends with the same bits (20 minutes)",
 }
 

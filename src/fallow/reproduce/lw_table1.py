@@ -4,7 +4,7 @@ fallow reproduce lw-table1       about a minute on two cores; 20 seeds
 
 256 training examples of 128 features, 3 of which spell the label; MLP 128-32-32-8; full-batch gradient descent at
 0.05; 9 rounds of 200 steps (K = 3, N = 3), or 1,800 steps at once for BL. All rows but BL's are drawn as He normal, as
-the paper says of its experiments; its BL agrees with Xavier only, so both are shown.
+the paper says of its experiments; its BL agrees with Xavier only, so that is shown too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEEDS = 20
 FRACTION = 0.2  # of the weights that WELS, WELSR and DSD re-draw
 ALPHAS = (0.5, 1.0, 2.0)
 RUNS = [("BL", "he"), ("WELSR", "he"), ("DSD", "he"), ("WELS", "he"), ("FC", "he"), ("LW", "he"),
-        ("BL", "xavier"), ("LW", "xavier")]  # fmt: skip
+        ("BL", "xavier")]  # fmt: skip
 PAPER = {
     "BL": (20.3, 50.7, 94.6),
     "WELSR": (24.6, 72.9, 98.2),
@@ -94,7 +94,7 @@ def task(alpha: float, seeds: list[int]) -> list[list[float]]:
 
 def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
     """The whole table, in pieces that two processes share."""
-    pieces = [(alpha, list(range(seeds))[start::4]) for alpha in ALPHAS for start in range(4)]
+    pieces = [(alpha, list(range(seeds))[start::2]) for alpha in ALPHAS for start in range(2)]
     found = Parallel(n_jobs=2)(delayed(task)(alpha, some) for alpha, some in pieces if some)
     values: dict[tuple[str, str, float], list[float]] = {}
     for (alpha, _), rows in zip([piece for piece in pieces if piece[1]], found, strict=True):
@@ -106,10 +106,10 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
         for alpha in ALPHAS
     ]
     pairs = [(init, alpha) for init in ("he", "xavier") for alpha in ALPHAS]
-    p_values = [sign_test(values["LW", init, alpha], values["BL", init, alpha]) for init, alpha in pairs]
+    p_values = [sign_test(values["LW", "he", alpha], values["BL", init, alpha]) for init, alpha in pairs]
     tests = [
-        {"claim": f"LW better than BL ({init}, α = {alpha})", "p": p, "p_holm": corrected}
+        {"claim": f"LW (he) better than BL ({init}) at α = {alpha}", "p": p, "p_holm": corrected}
         for (init, alpha), p, corrected in zip(pairs, p_values, holm(p_values), strict=True)
     ]
-    remark = "The paper names He initialisation; its baseline agrees with Xavier only (see BL and LW under both)."
+    remark = "The paper names He initialisation, and its LW agrees with it; its baseline agrees with Xavier."
     return Table(name, "LW, table 1", cells, remarks=[remark], tests=tests)

@@ -87,7 +87,7 @@ class Stack:
                 mean, std = _wide(self.mean[layer - 1]), _wide(self.std[layer - 1])
                 gradient = (hidden[layer - 1].transpose(2, 3) @ upstream - mean * total) / std
                 upstream = upstream @ (self.weights[layer] / std).transpose(2, 3)
-                upstream = torch.ops.aten.threshold_backward(upstream, hidden[layer - 1], 0)  # the ReLU's slope
+                upstream.mul_(hidden[layer - 1].sign())  # the ReLU's slope: what it gave is 0 or above
             else:
                 data, nets, n, out = upstream.shape
                 joint = upstream.transpose(1, 2).reshape(data, n, nets * out)
