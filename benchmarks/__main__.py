@@ -28,6 +28,8 @@ def main() -> None:
     for name, ratio in measured["ratios"].items():
         low, high = measured.get("spread", {}).get(name, (ratio, ratio))
         print(f"{name:24} {ratio:6.3f}   (middle half {low:.3f} to {high:.3f})")
+    for name, count in measured.get("operations", {}).items():
+        print(f"{name:24} {count:6.1f} operations a step")
     for name, seconds in measured.get("seconds", {}).items():
         print(f"{name}: {seconds:.3f} s")
     for name, clocks in measured.get("microseconds", {}).items():
