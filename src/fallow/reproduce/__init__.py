@@ -17,8 +17,8 @@ class Entry:
 
 TABLES: dict[str, Entry] = {
     "lw-table1": Entry("lw_table1", "LW, table 1", "six methods on synthetic data at three signal strengths", 1.5),
-    "lw-table5": Entry("lw_table5", "LW, table 5", "baseline, rescaling and LW under an L2 penalty", 4),
-    "lw-ablation": Entry("lw_ablation", "LW, appendix E", "LW without rescaling, normalisation, fine-tuning", 8),
-    "seal-table2": Entry("seal_tables", "SEAL, table 2", "normal, LLF and SEAL over generations, scaled down", 10),
-    "seal-table7": Entry("seal_tables", "SEAL, table 7", "what the later layers do meanwhile, scaled down", 10),
+    "lw-table5": Entry("lw_table5", "LW, table 5", "baseline, rescaling and LW under an L2 penalty", 0.5),
+    "lw-ablation": Entry("lw_ablation", "LW, appendix E", "LW without rescaling, normalisation, fine-tuning", 3),
+    "seal-table2": Entry("seal_tables", "SEAL, table 2", "normal, LLF and SEAL over generations, scaled down", 1),
+    "seal-table7": Entry("seal_tables", "SEAL, table 7", "what the later layers do meanwhile, scaled down", 2.5),
 }

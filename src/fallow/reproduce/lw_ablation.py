@@ -1,6 +1,6 @@
 """LW's ablation (appendix E) on the data at hand: what rescaling, normalisation, fine-tuning and re-drawing give.
 
-fallow reproduce lw-ablation [--data-dir DIR]      about 8 minutes on two cores, 4 seeds
+fallow reproduce lw-ablation [--data-dir DIR]      about 3 minutes on two cores, 4 seeds
 
 The paper gives, over its data sets, how often LW is better with rescaling than without (87.5 %), and with fine-tuning
 than with frozen early blocks (87.5 %), both without augmentation and dropout. Here the share is over seeds and data

@@ -1,6 +1,6 @@
 """LW's table 1: six methods on the synthetic data of section 1.1, at three signal strengths.
 
-fallow reproduce lw-table1       about a minute on two cores; 20 seeds
+fallow reproduce lw-table1       a minute and a half on two cores; 20 seeds
 
 256 training examples of 128 features, 3 of which spell the label; MLP 128-32-32-8; full-batch gradient descent at
 0.05; 9 rounds of 200 steps (K = 3, N = 3), or 1,800 steps at once for BL. All rows but BL's are drawn as He normal, as

@@ -1,11 +1,11 @@
 """LW's table 5 (appendix B): baseline, rescaling and LW on synthetic data (α = 0.5) under an L2 penalty.
 
-fallow reproduce lw-table5       about a minute on two cores; 20 seeds (the paper: 100)
+fallow reproduce lw-table5       half a minute on two cores; 20 seeds (the paper: 100)
 
 The paper states neither the optimiser nor the number T of epochs. Gradient descent never shows rescaling ahead, at any
 T: the decisive thing is Adam with the penalty inside the loss, which shrinks unused weights at a constant pace, and the
 more so after rescaling. The default below, Xavier, full-batch Adam at 0.01 with T = 250, is the closest of the settings
-in docs/evidence.md; rescaling then agrees, the paper's baseline at 0.05 and LW at small penalties do not.
+in docs/evidence.md; rescaling then rises as in the paper, the baseline at 0.05 and LW at small penalties do not.
 """
 
 from __future__ import annotations

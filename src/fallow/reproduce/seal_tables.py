@@ -1,6 +1,6 @@
 """SEAL's tables 2 and 7 at the size of a laptop: differences to training as long without forgetting.
 
-fallow reproduce seal-table2 [--data-dir DIR]      about 10 minutes on two cores, 4 seeds
+fallow reproduce seal-table2 [--data-dir DIR]      one to three minutes on two cores, 4 seeds
 
 The paper trains ResNet50 on Tiny-ImageNet for 10 generations of 160 epochs; here a narrow scnn learns 300 digits
 (or 500 images of DIR/fashion_mnist.npz) for 5 generations of 16 epochs. Absolute accuracies cannot agree, so the
