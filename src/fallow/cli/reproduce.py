@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +35,8 @@ def reproduce(
         raise unknown("table", name, TABLES)
     if seeds is not None and seeds < 1:
         raise RequestError(f"seeds is {seeds}: one or more are needed")
+    if sys.stderr.isatty():
+        print(f"{TABLES[name].paper}: about {TABLES[name].minutes:g} min on 2 cores …", file=sys.stderr)
     module = import_module(f"fallow.reproduce.{TABLES[name].module}")
     table = module.run(name, seeds or module.SEEDS, data_dir)
     if out is not None:
