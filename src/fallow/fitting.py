@@ -50,6 +50,7 @@ class Result:
     history: list[dict[str, Any]]
     seconds: float
     steps: int
+    passes: float  # forward and backward over a batch: what a comparison at equal compute counts
     folder: Path | None
 
     def describe(self) -> dict[str, Any]:
@@ -59,6 +60,7 @@ class Result:
             "best": self.best,
             "generations": self.generations,
             "steps": self.steps,
+            "passes": round(self.passes, 3),
             "seconds": round(self.seconds, 3),
         }
 
@@ -82,6 +84,7 @@ def fit(model: nn.Module | str | None, data: Any, method: Method | str = "normal
     train : keep this many training examples. ``val`` is the share carved from training for validation.
     out, resume : the folder of the run, and whether to go on with the run that is there.
     checkpoint_every : seconds between two checkpoints (generations always write one).
+    test_at_end : look at the test split only at the end, not after every generation.
     workers : processes that fetch examples; by default only for image folders too large for memory.
     engine : a launched Lightning ``Fabric``, for strategies and clusters beyond ``devices``.
     observer : called with the :class:`Context` a few times a second and after every epoch.
@@ -118,6 +121,7 @@ def prepare(
     workers: int | None = None,
     observer: Callable[[Context], None] | None = None,
     checkpoint_every: float = 15.0,
+    test_at_end: bool = False,
     **settings: Any,
 ) -> Context:
     """Everything :func:`fit` does before the first step; ``loop.run`` trains what comes back."""
@@ -139,7 +143,7 @@ def prepare(
     pretrained = models.load_weights(net, Path(weights)) if weights is not None else None
     ctx = _assemble(net, loaded, method, chosen, engine, optimizer, loss, workers)
     ctx.observer = observer if engine.is_global_zero else None
-    ctx.checkpoint_every = checkpoint_every
+    ctx.checkpoint_every, ctx.test_at_end = checkpoint_every, test_at_end
     ctx.initialiser = init or own_initialiser(net, factory, pretrained=pretrained is not None)
     if loss is None:
         _try(ctx)
@@ -153,13 +157,18 @@ def prepare(
             "method": str(method),
             "method_settings": method.settings(),
             "model": described,
-            "weights": _digest(Path(weights)) if weights is not None else None,
+            "weights": digest(Path(weights)) if weights is not None else None,
             "data": loaded.describe(),
             "settings": chosen.describe() | {"optimizer": _name_of(optimizer)},
             "loss": None if loss is None else _name_of(loss),
             "partition": partition.describe() if partition else None,
         }
-        remarks = {"notes": loaded.notes, "pretrained": str(pretrained) if pretrained else None}
+        remarks = {
+            "notes": loaded.notes,
+            "pretrained": str(pretrained) if pretrained else None,
+            "normalisation": loaded.normalisation(),  # to use the model on other images
+            "pictures": loaded.pictures,
+        }
         if partition:
             remarks["partition_table"] = str(partition)
         try:
@@ -296,6 +305,7 @@ def _result(ctx: Context) -> Result:
         history=ctx.history,
         seconds=ctx.seconds,
         steps=sum(record["epochs"] for record in ctx.generations) * ctx.clock.steps,
+        passes=ctx.passes,
         folder=ctx.folder.path if ctx.folder else None,
     )
     if ctx.folder is not None and (finished := ctx.folder.result()) is not None:
@@ -307,7 +317,8 @@ def _result(ctx: Context) -> Result:
     return result
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
+    """What identifies the content of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 

@@ -237,3 +237,12 @@ def test_methods_do_not_carry_anything_over() -> None:
 def test_a_model_that_does_not_fit_the_data_is_refused_before_training(model, says, images) -> None:
     with pytest.raises(fallow.RequestError, match=says):
         fallow.fit(model, images, epochs=1)
+
+
+def test_the_test_split_waits_for_the_end_if_asked() -> None:
+    every = fallow.fit("mlp", points(), "llf", **TINY)
+    at_end = fallow.fit("mlp", points(), "llf", test_at_end=True, **TINY)
+    assert at_end.last == every.last
+    assert at_end.best == every.best
+    looked = ["test_accuracy" in record["last"] for record in at_end.generations]
+    assert looked == [False, True]

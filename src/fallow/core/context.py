@@ -64,6 +64,7 @@ class Context:
         folder: RunFolder | None = None,
         observer: Callable[[Context], None] | None = None,
         checkpoint_every: float = 15.0,
+        test_at_end: bool = False,
     ) -> None:
         self.model, self.wrapped, self.method, self.data = model, wrapped, method, data
         self.settings, self.engine, self.optimizer = settings, engine, optimizer
@@ -73,6 +74,7 @@ class Context:
         self.train, self.val, self.test = train, streams.get("val"), streams.get("test")
         self.clock, self.schedule, self.initialiser = clock, schedule, initialiser
         self.folder, self.observer, self.checkpoint_every = folder, observer, checkpoint_every
+        self.test_at_end = test_at_end  # or after every generation
         self.device: torch.device = engine.device
         self.rng = torch.Generator().manual_seed(mix(settings.seed, 1))
         self.phase = "descent"
@@ -87,6 +89,7 @@ class Context:
         self.generation_best: dict[str, Any] | None = None
         self.generations: list[dict[str, Any]] = []
         self.asked_partition: Partition | None = None
+        self.passes = 0.0  # forward-backward passes so far
         self.started = self.saved = time.monotonic()
         self.earlier = 0.0  # seconds spent before this process resumed
         for group in optimizer.param_groups:
@@ -119,6 +122,7 @@ class Context:
     def backward(self, batch: Batch) -> Tensor:
         """Zero the gradients, then forward and backward over all micro-batches at the present weights."""
         self.optimizer.zero_grad()
+        self.passes += 1
         parts = [batch] if self.settings.accumulate == 1 else _micro(batch, self.settings.accumulate)
         share = self.train.share(self.clock.step)
         total: Tensor | None = None
@@ -216,6 +220,7 @@ class Context:
             "best": self.best,
             "generation_best": self.generation_best,
             "generations": self.generations,
+            "passes": self.passes,
             "seconds": self.seconds,
         }
 
@@ -234,6 +239,7 @@ class Context:
             self._device_rng("set_rng_state", state["device_rng"])
         for name in ("phase", "seen", "row", "history", "waited", "lowest", "best", "generation_best", "generations"):
             setattr(self, name, state[name])
+        self.passes = state.get("passes", self.clock.step_index * self.method.passes)  # older ones did not count
         self.earlier = state["seconds"]
 
     def _device_rng(self, verb: str, *state: Tensor) -> Any:

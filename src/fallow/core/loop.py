@@ -159,23 +159,33 @@ def keep_best(ctx: Context, found: Score) -> None:
 
 
 def close_generation(ctx: Context) -> None:
-    """Record the generation: last and best on validation, and the test score of both."""
+    """Record the generation: last and best on validation, and the test score of both.
+
+    With ``test_at_end`` the test split is looked at only after the last generation: for its last epoch, and for the
+    best epoch of all.
+    """
+    final = ctx.clock.generation + 1 == ctx.clock.generations
+    due = ctx.test is not None and (final or not ctx.test_at_end)
     rows = [row for row in ctx.history if row["generation"] == ctx.clock.generation + 1]
     record: dict[str, Any] = {"generation": ctx.clock.generation + 1, "epochs": len(rows)}
     forgot = [row["forgot_to"] for row in rows if "forgot_to" in row]
     if forgot:
         record["forgot_to"] = forgot[-1]
     record["last"] = {key: rows[-1].get(key) for key in ("train_loss", "val_loss", "val_accuracy")}
-    if ctx.test is not None:
+    if due:
         record["last"] |= _test(ctx)
     if ctx.generation_best is not None:
         best = ctx.generation_best
         record["best"] = {"epoch": best["epoch"], "val_loss": best["score"][0], "val_accuracy": best["score"][1]}
-        if ctx.test is not None:
+        if due and (ctx.best is best or not ctx.test_at_end):
             same = best["epoch"] == rows[-1]["epoch"]  # then the weights are those just tested
             tested = {key: record["last"][key] for key in ("test_loss", "test_accuracy")} if same else None
             record["best"] |= tested or _test_of(ctx, best["weights"])
     ctx.generations.append(record)
+    if due and ctx.best is not None:
+        kept = ctx.generations[ctx.best["generation"] - 1]["best"]
+        if "test_accuracy" not in kept:
+            kept |= _test_of(ctx, ctx.best["weights"])
 
 
 def _test(ctx: Context) -> dict[str, Any]:

@@ -29,6 +29,8 @@ class Method:
     generational: ClassVar[bool] = False  # the schedule restarts with every generation
     ordinary_start: ClassVar[bool] = True  # the first generation is ordinary training
     forgets: ClassVar[frozenset[str]] = frozenset()  # the parts it disturbs: "early", "late"
+    passes: ClassVar[float] = 1.0  # forward-backward passes in a step (SAM: 2), for comparisons at equal compute
+    draws_locally: ClassVar[bool] = False  # random draws per process: several train as well as one, not alike
 
     def plan(self, generations: int, epochs: int) -> tuple[int, int]:
         """The generations, and the epochs in each, of a budget of ``generations × epochs``."""
@@ -143,6 +145,16 @@ class Together(Method):
     def forgets(self) -> frozenset[str]:  # type: ignore[override]
         """Every part that one of the methods disturbs."""
         return frozenset().union(*(method.forgets for method in self.methods))
+
+    @property
+    def draws_locally(self) -> bool:  # type: ignore[override]
+        """Whether one of the methods does."""
+        return any(method.draws_locally for method in self.methods)
+
+    @property
+    def passes(self) -> float:  # type: ignore[override]
+        """What one step costs: only one method can own the update, the others' extra work adds to it."""
+        return 1.0 + sum(method.passes - 1.0 for method in self.methods)
 
     def plan(self, generations: int, epochs: int) -> tuple[int, int]:
         """As the one method plans that has an opinion: its own plan, else generations."""

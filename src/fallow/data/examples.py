@@ -99,6 +99,21 @@ class Data:
     mean: Tensor | None = None
     std: Tensor | None = None
     notes: list[str] = field(default_factory=list)  # sentences on what was done: resized, skipped, carved
+    overlap: float = 0.0  # where each seed carves another test part: its size by that of the pool to train on
+
+    def normalisation(self) -> dict[str, list[float]] | None:
+        """Mean and standard deviation as plain values; None where examples are taken as they are."""
+        if self.mean is None or self.std is None:
+            return None
+        return {"mean": self.mean.tolist(), "std": self.std.tolist()}
+
+    @property
+    def pictures(self) -> bool:
+        """Whether examples are what image files hold: bytes, grey or in colours."""
+        in_bytes = isinstance(self.train, Files) or (
+            isinstance(self.train, Examples) and self.train.x.dtype == torch.uint8
+        )
+        return in_bytes and len(self.shape) == 3 and self.shape[0] in (1, 3)
 
     def describe(self) -> dict[str, Any]:
         """The data set as plain JSON, with a digest by which a resumed run knows that it is the same data."""
@@ -109,7 +124,7 @@ class Data:
             "classes": list(self.classes),
             "shape": list(self.shape),
             "notes": list(self.notes),
-            "digest": _digest(self.train),
+            "digest": digest(self.train),
         }
 
 
@@ -121,17 +136,17 @@ def _count(part: Part) -> int | None:
         return None
 
 
-def _digest(part: Part) -> str:
+def digest(part: Part) -> str:
     """sha256 of labels and pixels in memory, of names and lengths on disk, of the choice from a Dataset."""
-    digest = hashlib.sha256()
+    content = hashlib.sha256()
     if isinstance(part, Examples):
-        digest.update(part.y.numpy().data)
-        digest.update(part.x.contiguous().numpy().data)
+        content.update(part.y.numpy().data)
+        content.update(part.x.contiguous().numpy().data)
     elif isinstance(part, Files):  # reading every byte of a data set that is too large for memory is not cheap
-        digest.update(part.y.numpy().data)
+        content.update(part.y.numpy().data)
         for path in part.paths:
-            digest.update(f"{path.parent.name}/{path.name} {path.stat().st_size}\n".encode())
+            content.update(f"{path.parent.name}/{path.name} {path.stat().st_size}\n".encode())
     else:
         indices = part.indices if isinstance(part, Subset) else ()
-        digest.update(f"{_count(part)} {list(indices)}".encode())
-    return digest.hexdigest()
+        content.update(f"{_count(part)} {list(indices)}".encode())
+    return content.hexdigest()

@@ -153,7 +153,8 @@ def _carve(name: str, parts: Parts, cut: Cut) -> Data:
     else:
         mean, std = statistics(train.x)
         shape = tuple(train.x.shape[1:])
-    return Data(name, train, val, test, parts.classes, shape, mean, std, notes)
+    overlap = 0.0 if chosen.test is None else len(chosen.test) / chosen.pool
+    return Data(name, train, val, test, parts.classes, shape, mean, std, notes, overlap)
 
 
 def _sample(files: Files) -> Tensor:

@@ -53,6 +53,7 @@ class Chosen:
     val: Tensor | None
     test: Tensor | None
     own_val: Tensor | None
+    pool: int  # the examples of which ``train`` was kept
     notes: list[str]
 
 
@@ -85,6 +86,7 @@ def choose(y: Tensor, own_val: Tensor | None, own_test: bool, classes: list[str]
         kept, carved = stratified(y[pool], wanted, seeds[1])
         pool, val = pool[kept], pool[carved]
         notes.append(f"{len(val)} training examples were carved for validation.")
+    candidates = len(pool)
     if cut.train is not None:
         if cut.train > len(pool):
             raise RequestError(f"train={cut.train} is more than the {len(pool)} training examples there are")
@@ -97,7 +99,7 @@ def choose(y: Tensor, own_val: Tensor | None, own_test: bool, classes: list[str]
         if fitting < len(own_val):
             small_val = stratified(own_val, len(own_val) - fitting, seeds[3])[0]
             notes.append(f"{fitting} of {len(own_val)} validation examples were kept, to match train={cut.train}.")
-    return Chosen(pool, val, test, small_val, notes)
+    return Chosen(pool, val, test, small_val, candidates, notes)
 
 
 def _check_counts(y: Tensor, classes: list[str], carve_val: bool, carve_test: bool) -> None:

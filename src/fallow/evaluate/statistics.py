@@ -1,9 +1,15 @@
-"""Is one method better than another? Exact tests for paired results, corrected for asking many questions."""
+"""Is one method better than another? Tests for paired results, corrected for asking many questions."""
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from math import comb
+from typing import NamedTuple
+
+from scipy.optimize import brentq
+from scipy.special import nctdtr, stdtr, stdtrit
 
 
 def binomial_test(wins: int, trials: int) -> float:
@@ -59,3 +65,81 @@ def significance(results: Mapping[str, Sequence[float]], level: float = 0.05) ->
     for pair, plain, corrected in zip(pairs, p_values, holm(p_values), strict=True):
         marks[pair] = "○" if corrected <= level else "★" if plain <= level else ""
     return marks
+
+
+class Estimate(NamedTuple):
+    """A mean with its interval; the ends are None where one value cannot tell."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+class Difference(NamedTuple):
+    """A paired difference (ours − theirs) with its interval, and what a two-sided t-test says of it."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    smallest: float  # the difference that this experiment would have seen four times in five
+
+
+def interval(values: Sequence[float], level: float = 0.95, *, overlap: float = 0.0, grain: float = 0.0) -> Estimate:
+    """The mean and Student's interval around it; ``overlap`` and ``grain`` as in :func:`paired`.
+
+    >>> interval([0.5, 0.75, 1.0])
+    Estimate(mean=0.75, low=0.128..., high=1.371...)
+    """
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n < 2:
+        return Estimate(mean, None, None)
+    spread = max(statistics.stdev(values), grain / math.sqrt(12))  # of a rounded number
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * spread * math.sqrt(1 / n + overlap)
+    return Estimate(mean, mean - half, mean + half)
+
+
+def paired(
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    *,
+    overlap: float = 0.0,
+    grain: float = 0.0,
+    level: float = 0.05,
+    questions: int = 1,
+) -> Difference | None:
+    """The corrected resampled t-test (Nadeau & Bengio 2003) on pairs; None with fewer than two of them.
+
+    With d_i = ours_i − theirs_i and s their standard deviation, t = d̄ / (s √(1/n + overlap)) has n − 1
+    degrees of freedom. ``overlap`` is test/train size where every seed splits the same pool anew: the parts of
+    two seeds then share examples, the differences are correlated, and the plain test (overlap 0, right for a
+    test set of its own) finds effects where there are none. ``grain`` is the step in which a score can move, one
+    over the test examples: differences that happen to be equal are known no better than that.
+
+    ``smallest`` is the true difference that the test would find with a power of 80 % at level/questions, the
+    first and strictest step of Holm's correction over so many questions.
+
+    >>> found = paired([0.93, 0.95, 0.94, 0.96], [0.91, 0.92, 0.93, 0.94])
+    >>> round(found.mean, 3), round(found.p, 3), found.low > 0
+    (0.02, 0.016, True)
+    """
+    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+    n = len(differences)
+    if n < 2:
+        return None
+    mean = math.fsum(differences) / n
+    spread = max(statistics.stdev(differences), grain / math.sqrt(6))  # of a difference of two rounded numbers
+    error = spread * math.sqrt(1 / n + overlap)
+    if error == 0:
+        return Difference(mean, mean, mean, 1.0 if mean == 0 else 0.0, 0.0)
+    half = float(stdtrit(n - 1, 1 - level / 2)) * error
+    p = float(2 * stdtr(n - 1, -abs(mean) / error))
+    return Difference(mean, mean - half, mean + half, p, _detectable(n - 1, level / questions) * error)
+
+
+def _detectable(freedom: int, level: float, power: float = 0.8) -> float:
+    """The shift, in standard errors, that a two-sided t-test at this level finds with this power."""
+    edge = float(stdtrit(freedom, 1 - level / 2))
+    far = 1.5 * edge + 2  # beyond any answer; much further out, nctdtr is NaN
+    return float(brentq(lambda shift: nctdtr(freedom, shift, edge) - (1 - power), 0.0, far))

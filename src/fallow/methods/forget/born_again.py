@@ -27,6 +27,7 @@ class BornAgain(Method):
     summary = "each generation starts afresh and learns from the soft labels of the one before"
     generational = True
     forgets = frozenset({"early", "late"})
+    passes = 4 / 3  # the teacher's forward is a third of forward and backward
 
     alpha: float = 0.5  # the teacher's share of the loss
     temperature: float = 1.0
@@ -60,6 +61,10 @@ class BornAgain(Method):
         found = functional.log_softmax(output.to(wide) / self.temperature, 1)
         distance = functional.kl_div(found, wanted, reduction="batchmean", log_target=True)
         return (1 - self.alpha) * loss + self.alpha * self.temperature**2 * distance
+
+    def end_step(self, ctx: Context) -> None:
+        if self.taught:
+            ctx.passes += self.passes - 1
 
     def state_dict(self) -> dict[str, Any]:
         return {"taught": self.taught, "teacher": self.teacher.state_dict() if self.taught else {}}
