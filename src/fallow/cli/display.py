@@ -42,7 +42,7 @@ class Progress:
         if self.since is None:
             self.since = (time.monotonic(), done)
         spent, gained = time.monotonic() - self.since[0], done - self.since[1]
-        left = f"{_clock(spent / gained * (1 - done))} left" if gained > 0 else ""
+        left = f"{duration(spent / gained * (1 - done))} left" if gained > 0 else ""
         row = ctx.history[-1] if ctx.history else {}
         loss = row.get("train_loss")
         accuracy = row.get("val_accuracy")
@@ -56,7 +56,8 @@ class Progress:
         self.bar.update(self.task, description="  ".join(filter(None, words)), completed=done, left=left)
 
 
-def _clock(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are any."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

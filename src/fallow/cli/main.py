@@ -9,6 +9,8 @@ from io import TextIOWrapper
 import typer
 
 from fallow.cli.catalogue import catalogue
+from fallow.cli.compare import compare
+from fallow.cli.predict import predict
 from fallow.cli.reproduce import reproduce
 from fallow.cli.train import train
 from fallow.core.errors import FallowError
@@ -20,7 +22,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("compare")(compare)
 app.command("train")(train)
+app.command("predict")(predict)
 app.command("reproduce")(reproduce)
 app.command("list")(catalogue)
 

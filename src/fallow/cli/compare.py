@@ -1,0 +1,109 @@
+"""``fallow compare DATA``: which method generalises best on this data, with evidence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fallow.core.errors import RequestError, Stopped, WorkError
+
+
+def compare(
+    data: Annotated[
+        list[str] | None, typer.Argument(help="bundled names (digits, synthetic:alpha=0.5) or paths, one or more")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="names with settings, by commas or blanks: 'llf,seal:scale=0.1'")
+    ] = None,
+    models: Annotated[str | None, typer.Option(help="names with settings; default by the data")] = None,
+    seeds: Annotated[int | None, typer.Option(help="how many (default 4; 2 with --quick)")] = None,
+    seed: Annotated[int | None, typer.Option(help="the first of them")] = None,
+    plan: Annotated[Path | None, typer.Option(help="a TOML file; flags come before what it says")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="a first look: two seeds, a quarter of the epochs")] = False,
+    budget: Annotated[
+        str | None, typer.Option(help="what is equal: passes (forward-backward, default) or steps")
+    ] = None,
+    score: Annotated[str | None, typer.Option(help="which epoch counts: last, or best on validation")] = None,
+    train: Annotated[int | None, typer.Option(help="keep this many training examples")] = None,
+    val: Annotated[float | None, typer.Option(help="share of the training examples for validation (0.2)")] = None,
+    size: Annotated[int | None, typer.Option(help="side of the images of a folder, in pixels")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="refuse a folder with unreadable images")] = False,
+    weights: Annotated[Path | None, typer.Option(help="pretrained weights from which every method starts")] = None,
+    generations: Annotated[int | None, typer.Option(help="the first, ordinary one included (4)")] = None,
+    epochs: Annotated[int | None, typer.Option(help="in each generation; default by the data")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="default by the data")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="sgd or adamw")] = None,
+    lr: Annotated[float | None, typer.Option(help="the initial learning rate (0.01)")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="(0.0005)")] = None,
+    label_smoothing: Annotated[float | None, typer.Option(help="(0.1)")] = None,
+    augment: Annotated[str | None, typer.Option(help="none, flip, crop, flip+crop or auto")] = None,
+    split: Annotated[str | None, typer.Option(help="where late layers begin: layer3, 2 (blocks) or 0.5")] = None,
+    settings: Annotated[
+        str | None, typer.Option("--set", help="other settings of the training: 'clip=1,schedule=constant'")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="local, ray or dask")] = "local",
+    address: Annotated[str | None, typer.Option(help="of the cluster; without one, it is started here")] = None,
+    workers: Annotated[int | None, typer.Option(help="runs side by side; default: one a core")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="the comparison's folder; default: comparisons/NAME")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+) -> None:
+    """Compare methods on DATA at equal compute, and say with statistics which helps.
+
+    Interrupted, the same command goes on; asked for more methods or seeds, it runs what is missing.
+    """
+    from fallow.cli.train import _split
+    from fallow.compare.plan import QUICK_SEEDS, Plan, default_folder, split_names
+    from fallow.core.spec import parse
+
+    asked: dict[str, Any] = Plan.read(plan) if plan is not None else {}
+    flags = {
+        "data": data, "methods": split_names(methods) if methods else None,
+        "models": split_names(models) if models else None, "seeds": seeds, "seed": seed, "quick": quick or None,
+        "budget": budget, "score": score, "train": train, "val": val, "size": size, "strict": strict or None,
+        "weights": str(weights) if weights else None,
+    }  # fmt: skip
+    asked |= {key: value for key, value in flags.items() if value is not None}
+    training = {
+        "generations": generations, "epochs": epochs, "batch_size": batch_size, "optimizer": optimizer, "lr": lr,
+        "weight_decay": weight_decay, "label_smoothing": label_smoothing, "augment": augment,
+        "split": None if split is None else _split(split),
+        **(parse(f"set:{settings}")[1] if settings else {}),
+    }  # fmt: skip
+    changed = {key: value for key, value in training.items() if value is not None}
+    if changed and isinstance(asked.setdefault("settings", {}), dict):
+        asked["settings"] |= changed
+    if "data" not in asked:
+        raise RequestError("there is no data to compare on: fallow compare DATA, or --plan FILE with data in it")
+    if asked.get("quick") and "seeds" not in asked:
+        asked["seeds"] = QUICK_SEEDS
+    whole = Plan.of(**asked)
+    folder = out or default_folder(whole)
+
+    from fallow import compare as package
+    from fallow.cli.live import Live
+
+    try:
+        with Live() as live:
+            done = package.compare(
+                whole, folder, engine=engine, address=address, workers=workers, device=device,
+                began=live.began, watch=live.show,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        kept = ": the same command goes on where it was" if (folder / "comparison.db").exists() else ""
+        raise Stopped(f"stopped{kept}") from None
+    findings = done.findings()
+    if as_json:
+        from fallow.compare.run import describe
+
+        print(json.dumps(describe(done, findings), ensure_ascii=False))
+    else:
+        from fallow.cli.verdicts import verdicts
+
+        verdicts(done, findings)
+    reasons = [o.reason for o in done.outcomes.values()]
+    if None not in reasons:
+        raise WorkError(f"every run failed, the first because: {reasons[0]}")

@@ -1,0 +1,102 @@
+"""The verdict table on standard output: what a comparison found, and where its report is."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fallow.compare.findings import Across, Against, Findings, Row, Setting
+    from fallow.compare.run import Comparison
+
+HEAD = ("method", "seeds", "test accuracy", "95 % interval", "to normal", "to {control}", "p (Holm)", "could see",
+        "passes", "time", "verdict")  # fmt: skip
+REASONS = 5  # of failures, in the terminal
+
+
+def verdicts(comparison: Comparison, findings: Findings) -> None:
+    """Print the tables, the sentence and the paths."""
+    for setting in findings.settings:
+        print(f"\n{setting.name}")
+        _print(setting, comparison.plan.seeds)
+    if findings.across is not None and findings.across.methods:
+        _across(findings.across)
+    print(f"\n{findings.sentence}")
+    _failures(comparison)
+    if findings.winner is not None:
+        print(f"best model: {comparison.folder / 'best' / 'best.safetensors'} ({findings.winner.method})")
+        if comparison.data_of(findings.winner).pictures:
+            print(f"  fallow predict {shlex.quote(str(comparison.folder))} image.png")
+    print(f"report: {comparison.folder / 'report.html'}")
+
+
+def _failures(comparison: Comparison) -> None:
+    """Why runs failed, each reason once."""
+    seeds: dict[tuple[str, str, str, str], list[int]] = {}
+    for cell in comparison.cells:
+        found = comparison.outcomes[cell.folder]
+        if found.reason is not None:
+            where = (comparison.labels[cell.data], cell.model, cell.method, found.reason)
+            seeds.setdefault(where, []).append(cell.seed)
+    for (data, model, method, reason), which in list(seeds.items())[:REASONS]:
+        numbers = ", ".join(map(str, sorted(which)))
+        print(f"failed: {method} on {data} ({model}), seed{'s' * (len(which) > 1)} {numbers}: {reason}")
+    if len(seeds) > REASONS:
+        rest = sum(map(len, list(seeds.values())[REASONS:]))
+        print(f"… and {rest} more runs failed: see {comparison.folder / 'results.csv'}")
+
+
+def _print(setting: Setting, seeds: int) -> None:
+    control = setting.control or "control"
+    rows = [tuple(text.format(control=control) for text in HEAD), *(_row(row, seeds) for row in setting.rows)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
+    for row in rows:
+        cells = [
+            text.ljust(width) if i in (0, len(HEAD) - 1) else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _row(row: Row, seeds: int) -> tuple[str, ...]:
+    mean = low_high = ""
+    if row.estimate is not None:
+        mean = f"{100 * row.estimate.mean:.2f} %"
+        if row.estimate.low is not None and row.estimate.high is not None:
+            low_high = f"{100 * row.estimate.low:.1f} to {100 * row.estimate.high:.1f}"
+    against = row.to_control
+    return (
+        row.method,
+        f"{len(row.accuracy)}/{seeds}",
+        mean,
+        low_high,
+        _difference(row.to_normal),
+        _difference(against),
+        f"{against.corrected:.3f}" if against else "",
+        f"{100 * against.difference.smallest:.1f}" if against else "",
+        f"{row.passes:.0f}" if row.passes is not None else "",
+        f"{row.seconds:.1f} s" if row.seconds is not None else "",
+        row.verdict,
+    )
+
+
+def _difference(against: Against | None) -> str:
+    if against is None:
+        return ""
+    d = against.difference
+    return f"{100 * d.mean:+.2f} ({100 * d.low:+.1f} to {100 * d.high:+.1f})"
+
+
+def _across(across: Across) -> None:
+    print(f"\nOver {across.settings} settings: does the column outperform the row? ★ exact binomial test at 5 %, "
+          "○ after Holm's correction too")  # fmt: skip
+    if across.settings < 5:
+        print("(with fewer than five settings, the exact test cannot reach 5 %)")
+    width = max(map(len, across.methods))
+    print(" " * width, *across.methods)
+    for row in across.methods:
+        marks = (across.marks.get((row, column), "").center(len(column)) for column in across.methods)
+        print(row.ljust(width), *marks)
+    if across.tree is not None:
+        print("\nWhich method wins when (a decision tree on the designs):")
+        print(across.tree)

@@ -1,0 +1,79 @@
+"""Which method generalises best on this data, with evidence: plan → runs → store → findings → report.
+
+>>> from fallow.compare import Plan, compare
+>>> plan = Plan(data=("digits",), methods=("ema",), seeds=2, quick=True)
+>>> done = compare(plan, "comparisons/digits")  # doctest: +SKIP
+>>> done.findings().sentence  # doctest: +SKIP
+'On digits, no method is shown to beat long, the same compute spent plainly: …'
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fallow.compare.plan import Plan
+
+if TYPE_CHECKING:
+    from fallow.compare.run import Comparison
+
+__all__ = ["Plan", "compare"]
+
+
+def compare(
+    plan: Plan,
+    out: str | Path,
+    *,
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    device: str = "auto",
+    began: Callable[[Comparison], None] | None = None,
+    watch: Callable[[Comparison], None] | None = None,
+) -> Comparison:
+    """Run what a plan lacks, and leave the verdicts, the winner's model and ``report.html`` in ``out``.
+
+    ``began`` is called once before the first run, ``watch`` several times a second. Killed anywhere, the same
+    call goes on; with more methods, seeds, data sets or models in the plan, only what is missing runs.
+    """
+    from fallow.compare.engines import check
+    from fallow.compare.run import opened, run
+    from fallow.core.engine import find_device
+
+    check(engine, address, workers)
+    if engine == "local":
+        find_device(device)
+    with opened(plan, Path(out), device) as (comparison, store, tasks):
+        if began is not None:
+            began(comparison)
+        run(comparison, store, tasks, engine_name=engine, address=address, workers=workers, watch=watch)
+        store.write("seconds", (store.read("seconds") or 0.0) + time.monotonic() - comparison.started)
+        _report(comparison, store.read("seconds"))
+    return comparison
+
+
+def _report(comparison: Comparison, seconds: float) -> None:
+    from fallow.compare.best import keep
+    from fallow.compare.report import About, write
+    from fallow.core.record import versions
+
+    findings = comparison.findings()
+    plan = comparison.plan
+    best = keep(comparison, findings.winner) if findings.winner is not None else None
+    notes = [note for data in comparison.loaded.values() for note in data.notes]
+    first = comparison.cells[0].settings
+    settings = {key: first[key] for key in ("generations", "epochs", "batch_size")} if len(plan.data) == 1 else {}
+    about = About(
+        title=" and ".join(comparison.labels.values()),
+        command=f"fallow compare --plan {shlex.quote(str(comparison.folder / 'plan.toml'))} --out NEW",
+        plan=plan.describe() | settings,
+        versions=versions() | {"threads": 1},
+        notes=list(dict.fromkeys(notes)),
+        budget=plan.budget,
+        seconds=seconds,
+    )
+    named = {cell.folder: comparison.outcomes[cell.folder] for cell in comparison.cells}
+    write(comparison.folder, findings, [comparison.named(o) for o in named.values()], best, about)
