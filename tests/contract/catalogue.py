@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fallow.methods import REGISTRY
+from fallow.methods import REGISTRY, build
 
 VARIANTS = (
     "restart:reset_optimizer=True",
@@ -13,7 +13,21 @@ VARIANTS = (
     "seal:scale=0.5,late=redraw,decay=False",
     "seal:scale=0.5,reverse=True,momentum=keep",
     "seal:ascent=adaptive",
+    "ema:decay=0.9",
+    "swa:start=0.5,rate=1",
+    "mixup:alpha=1",
+    "cutmix:probability=1",
+    "dropout:where=dense,rate=0.05",
+    "llf+ema",
+    "seal:ascent=adaptive+swa:start=0.5",
 )
 SPECS = [*REGISTRY, *VARIANTS]
 MODEL = "scnn:width=4,dense=16"
 SETTINGS: dict[str, Any] = {"generations": 3, "epochs": 4, "batch_size": 16, "lr": 0.05, "seed": 4}
+
+
+def extras(number: int) -> dict[str, Any]:
+    """Every other trial with two processes cuts its batches up, and shifts images where that can still be learnt."""
+    if number % 2 == 0:
+        return {}
+    return {"accumulate": 2} if build(SPECS[number]).draws_locally else {"accumulate": 2, "augment": "crop"}

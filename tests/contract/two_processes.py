@@ -10,7 +10,7 @@ from lightning.fabric import Fabric
 
 import fallow
 from tests.conftest import small_images
-from tests.contract.catalogue import MODEL, SETTINGS, SPECS
+from tests.contract.catalogue import MODEL, SETTINGS, SPECS, extras
 
 
 def main(folder: Path) -> None:
@@ -18,8 +18,7 @@ def main(folder: Path) -> None:
     fabric.launch()
     images = small_images(n=95)  # an odd number: the processes hold unequal shares of some batches
     for number, spec in enumerate(SPECS):
-        extra = {"augment": "crop", "accumulate": 2} if number % 2 else {}
-        result = fallow.fit(MODEL, images, spec, engine=fabric, **SETTINGS, **extra)
+        result = fallow.fit(MODEL, images, spec, engine=fabric, **SETTINGS, **extras(number))
         torch.save(result.model.state_dict(), folder / f"{number}-{fabric.global_rank}.pt")
 
 

@@ -165,10 +165,14 @@ class Together(Method):
     begin_generation = _each("begin_generation")
     begin_epoch = _each("begin_epoch")
     before_step = _each("before_step")
-    end_step = _each("end_step")
     end_epoch = _each("end_epoch")
     end_generation = _each("end_generation")
     end = _each("end")
+
+    def end_step(self, ctx: Context) -> None:
+        """An average comes last: it takes the weights as the others leave them."""
+        for method in sorted(self.methods, key=lambda method: _overrides(method, "evaluated")):
+            method.end_step(ctx)
 
     def penalty(self, ctx: Context, batch: Batch) -> Tensor | None:
         """The sum of the methods' penalties."""
