@@ -1,0 +1,109 @@
+"""Numbers and names as a reader wants them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from markupsafe import Markup
+
+MINUS, NARROW = "\u2212", "\u202f"  # a true minus; a narrow space that does not break
+# what XML cannot hold: control characters, and the lone surrogates of file names that are not UTF-8
+ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def clean(text: Any) -> str:
+    r"""Text that every format can hold.
+
+    >>> clean("a\x00b\udcff")
+    'a�b�'
+    """
+    return ILLEGAL.sub("\ufffd", str(text))
+
+
+def brief(text: Any, limit: int) -> str:
+    """Text of at most so many characters.
+
+    >>> brief("seal:ascent=adaptive", 8)
+    'seal:as…'
+    """
+    whole = clean(text)
+    return whole if len(whole) <= limit else whole[: limit - 1] + "…"
+
+
+def breakable(text: Any) -> Markup:
+    """A name, escaped, that may go on in the next line after a sign or many letters, but not within a short word.
+
+    >>> breakable("seal:share=0.3")
+    Markup('seal:<wbr>share=<wbr>0.3')
+    """
+    marked = re.sub(r"([^\w\s.](?=\w)|[\w.]{16}(?=[\w.]{2}))", "\\1\0", clean(text))  # clean leaves no \0
+    return Markup("<wbr>").join(marked.split("\0"))
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share in per cent, without the sign; an interval's end beyond what accuracy can be stops there.
+
+    >>> percent(0.9731), percent(1.02), percent(None)
+    ('97.3', '100.0', '–')
+    """
+    return "–" if share is None else f"{100 * min(1.0, max(0.0, share)):.{digits}f}"
+
+
+def points(difference: float) -> str:
+    """A difference in percentage points, with its sign.
+
+    >>> points(-0.0123), points(0.004), points(-0.0001)
+    ('−1.2', '+0.4', '0.0')
+    """
+    text = f"{100 * difference:+.1f}"
+    return "0.0" if float(text) == 0 else text.replace("-", MINUS)
+
+
+def p_value(p: float) -> str:
+    """A p-value with three digits.
+
+    >>> p_value(0.0312), p_value(0.00004)
+    ('0.031', '< 0.001')
+    """
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def count(number: float | None) -> str:
+    """A count in groups of three digits.
+
+    >>> count(12345).replace(NARROW, " "), count(None)
+    ('12 345', '–')
+    """
+    return "–" if number is None else f"{number:,.0f}".replace(",", NARROW)
+
+
+def duration(seconds: float | None) -> str:
+    """A time.
+
+    >>> [duration(s).replace(NARROW, " ") for s in (0.25, 42, 200, 5000)]
+    ['0.2 s', '42.0 s', '3 min 20 s', '1 h 23 min']
+    """
+    if seconds is None:
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f}{NARROW}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}{NARROW}min {rest}{NARROW}s"
+    return f"{minutes // 60}{NARROW}h {minutes % 60}{NARROW}min"
+
+
+def plain(value: Any) -> str:
+    """A setting in words.
+
+    >>> plain({"a": 1, "b": [2, "x"], "c": True})
+    'a = 1; b = 2, x; c = yes'
+    """
+    if isinstance(value, dict):
+        return "; ".join(f"{key} = {plain(inner)}" for key, inner in value.items()) or "none"
+    if isinstance(value, list | tuple | set):
+        return ", ".join(plain(inner) for inner in value) or "none"
+    if value is None or isinstance(value, bool):
+        return {True: "yes", False: "no", None: "none"}[value]
+    return clean(value)
