@@ -10,7 +10,17 @@ import joblib
 import pytest
 
 from fallow.cli.main import main
-from fallow.reproduce import TABLES, lw_ablation, lw_table1, lw_table5, seal_tables
+from fallow.reproduce import (
+    TABLES,
+    fam_cost,
+    fam_table1,
+    lw_ablation,
+    lw_diagnosed,
+    lw_table1,
+    lw_table5,
+    seal_diagnosed,
+    seal_tables,
+)
 from fallow.reproduce.table import Cell, Table, cell
 
 
@@ -20,6 +30,18 @@ def small(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lw_table1.train, "__defaults__", (9, 2))
     monkeypatch.setattr(lw_table5, "T", 10)
     monkeypatch.setattr(seal_tables, "EPOCHS", 2)
+    monkeypatch.setattr(seal_diagnosed, "EPOCHS", 4)
+    monkeypatch.setattr(seal_diagnosed, "GENERATIONS", 2)
+    monkeypatch.setattr(seal_diagnosed, "MODEL", "mlp:hidden=4,4")
+    monkeypatch.setattr(seal_diagnosed, "PROBES", 2)
+    monkeypatch.setattr(seal_diagnosed, "STEPS", 10)
+    monkeypatch.setattr(seal_diagnosed, "METHODS", {"Normal (long)": "long", "SEAL": "seal"})
+    monkeypatch.setattr(lw_diagnosed, "METHODS", {"BL": "long", "LW": "lw"})
+    monkeypatch.setattr(lw_diagnosed, "TRAIN", 60)
+    monkeypatch.setattr(lw_diagnosed, "DRAWS", 2)
+    monkeypatch.setattr(fam_cost, "INPUTS", (4, 8))
+    monkeypatch.setattr(fam_cost, "OUTPUTS", 8)
+    monkeypatch.setattr(fam_table1, "EPOCHS", 2)
     monkeypatch.setattr(lw_ablation, "DATA", {"synthetic": ("synthetic:alpha=2.0", 64, "mlp:hidden=8,8", 2, 2)})
     with joblib.parallel_config(backend="sequential"):  # in this process, where the sizes are small
         yield

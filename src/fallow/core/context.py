@@ -42,6 +42,7 @@ class Context:
     ``rng``             a generator on the CPU, the same on every process
     ``phase``           "descent", or "ascent" while a method climbs
     ``output``          the model's output in the last call of ``predict``
+    ``loss``            the method's loss of the present micro-batch, for penalties to look at
     ==================  ====================================================================
     """
 
@@ -65,6 +66,7 @@ class Context:
         observer: Callable[[Context], None] | None = None,
         checkpoint_every: float = 15.0,
         test_at_end: bool = False,
+        keep_generations: bool = False,
     ) -> None:
         self.model, self.wrapped, self.method, self.data = model, wrapped, method, data
         self.settings, self.engine, self.optimizer = settings, engine, optimizer
@@ -75,10 +77,12 @@ class Context:
         self.clock, self.schedule, self.initialiser = clock, schedule, initialiser
         self.folder, self.observer, self.checkpoint_every = folder, observer, checkpoint_every
         self.test_at_end = test_at_end  # or after every generation
+        self.keep_generations = keep_generations  # the weights after each, in the folder
         self.device: torch.device = engine.device
         self.rng = torch.Generator().manual_seed(mix(settings.seed, 1))
         self.phase = "descent"
         self.output: Tensor | None = None
+        self.loss: Tensor | None = None
         self.losses: list[Tensor] = []  # of this epoch, still on the device
         self.seen: list[float] = []  # of this epoch, looked at and finite
         self.row: dict[str, Any] = {}  # of this epoch, for metrics.jsonl
@@ -130,7 +134,7 @@ class Context:
             last = i == len(parts) - 1
             with nullcontext() if last else self.engine.no_backward_sync(self.wrapped):
                 with self.engine.autocast():
-                    loss = self.method.loss(self, part)
+                    self.loss = loss = self.method.loss(self, part)
                     extra = self.method.penalty(self, part)
                     if extra is not None:
                         loss = loss + extra

@@ -186,6 +186,9 @@ def close_generation(ctx: Context) -> None:
         kept = ctx.generations[ctx.best["generation"] - 1]["best"]
         if "test_accuracy" not in kept:
             kept |= _test_of(ctx, ctx.best["weights"])
+    if ctx.keep_generations and ctx.folder is not None:
+        weights = ctx.method.evaluated(ctx).state_dict()
+        ctx.folder.save_weights(f"generation-{ctx.clock.generation + 1}", weights)
 
 
 def _test(ctx: Context) -> dict[str, Any]:

@@ -20,14 +20,15 @@ from fallow.core.errors import RequestError, WorkError
 class RunFolder:
     """The folder of one run.
 
-    ========================  =================================================================
-    ``run.json``              settings, versions, seed, data, partition
-    ``metrics.jsonl``         one line an epoch
-    ``checkpoint``            where to go on; ``checkpoint.previous`` is the one before
-    ``last.safetensors``      the weights after the last epoch
-    ``best.safetensors``      the weights with the best validation accuracy
-    ``result.json``           the outcome; there when the run is complete
-    ========================  =================================================================
+    ============================  =================================================================
+    ``run.json``                  settings, versions, seed, data, partition
+    ``metrics.jsonl``             one line an epoch
+    ``checkpoint``                where to go on; ``checkpoint.previous`` is the one before
+    ``last.safetensors``          the weights after the last epoch
+    ``best.safetensors``          the weights with the best validation accuracy
+    ``generation-N.safetensors``  the weights after a generation, if asked for
+    ``result.json``               the outcome; there when the run is complete
+    ============================  =================================================================
     """
 
     def __init__(self, path: Path | str) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fallow.core.errors import unknown
 from fallow.models.base import Model
-from fallow.models.blocks import expect_shape, norm_layer
+from fallow.models.blocks import expect_shape, norm_layer, sequential
 
 STEMS = ("auto", "small", "large")
 
@@ -79,7 +79,8 @@ class ResNet(Model):
     """A stem, four stages of residual blocks with 1, 2, 4, 8 × ``width`` channels, mean over space, head.
 
     ``stem="large"`` is ImageNet's (7 × 7, stride 2, max pooling), ``"small"`` a 3 × 3 convolution that
-    keeps the resolution; ``"auto"`` takes the small one for images of up to 64 pixels.
+    keeps the resolution; ``"auto"`` takes the small one for images of up to 64 pixels. ``dense`` are the widths of
+    fully connected layers with ReLU before the head, none by default (FAM adds one of 64 neurons).
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class ResNet(Model):
         width: int = 64,
         norm: str = "batch",
         stem: str = "auto",
+        dense: tuple[int, ...] = (),
         init: str = "he",
     ) -> None:
         super().__init__(init)
@@ -118,6 +120,12 @@ class ResNet(Model):
         self.layer3 = stage(3)
         self.layer4 = stage(4)
         self.blocks = tuple(f"layer{n}.{i}" for n, depth in enumerate(depths, start=1) for i in range(depth))
+        self.dense = nn.Sequential()
+        for size in dense:
+            self.dense.append(sequential(linear=nn.Linear(channels, size), relu=nn.ReLU()))
+            channels = size
+        if dense:
+            self.blocks += ("dense",)
         self.head = nn.Linear(channels, classes)
         self.start()
 
@@ -126,7 +134,7 @@ class ResNet(Model):
         x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
         x = self.layer2(self.layer1(x))
         x = self.layer4(self.layer3(x))
-        return self.head(x.mean((2, 3)))
+        return self.head(self.dense(x.mean((2, 3))))
 
 
 def resnet18(
@@ -136,11 +144,12 @@ def resnet18(
     width: int = 64,
     norm: str = "batch",
     stem: str = "auto",
+    dense: tuple[int, ...] = (),
     init: str = "he",
 ) -> ResNet:
     """ResNet18: eight basic blocks."""
-    depths = (2, 2, 2, 2)
-    return ResNet(shape, classes, block=Basic, depths=depths, width=width, norm=norm, stem=stem, init=init)
+    options = {"width": width, "norm": norm, "stem": stem, "dense": dense, "init": init}
+    return ResNet(shape, classes, block=Basic, depths=(2, 2, 2, 2), **options)  # type: ignore[arg-type]
 
 
 def resnet50(
@@ -150,8 +159,9 @@ def resnet50(
     width: int = 64,
     norm: str = "batch",
     stem: str = "auto",
+    dense: tuple[int, ...] = (),
     init: str = "he",
 ) -> ResNet:
     """ResNet50: sixteen bottlenecks."""
-    depths = (3, 4, 6, 3)
-    return ResNet(shape, classes, block=Bottleneck, depths=depths, width=width, norm=norm, stem=stem, init=init)
+    options = {"width": width, "norm": norm, "stem": stem, "dense": dense, "init": init}
+    return ResNet(shape, classes, block=Bottleneck, depths=(3, 4, 6, 3), **options)  # type: ignore[arg-type]

@@ -18,7 +18,16 @@ class Entry:
 TABLES: dict[str, Entry] = {
     "lw-table1": Entry("lw_table1", "LW, table 1", "six methods on synthetic data at three signal strengths", 1.5),
     "lw-table5": Entry("lw_table5", "LW, table 5", "baseline, rescaling and LW under an L2 penalty", 0.5),
+    "lw-figure4": Entry("lw_diagnosed", "LW, figure 4", "the smallest margins on training data", 2),
+    "lw-figure5": Entry("lw_diagnosed", "LW, figure 5", "training accuracy lost under noise on the weights", 2),
+    "seal-table6": Entry("seal_diagnosed", "SEAL, table 6", "eigenvalues of the Hessian, scaled down", 4),
+    "seal-figure2": Entry("seal_diagnosed", "SEAL, figure 2", "what neighbours know in each block, scaled down", 2),
     "lw-ablation": Entry("lw_ablation", "LW, appendix E", "LW without rescaling, normalisation, fine-tuning", 3),
     "seal-table2": Entry("seal_tables", "SEAL, table 2", "normal, LLF and SEAL over generations, scaled down", 1),
+    "fam-cost": Entry("fam_cost", "FAM, figures 4, 5", "the time of each form of κ against the layer's size", 2),
+    "fam-reparametrisation": Entry(
+        "fam_reparametrisation", "FAM, section 2", "rescaling changes SAM's sharpness, not relative flatness", 0.2
+    ),
+    "fam-table1": Entry("fam_table1", "FAM, table 1", "plain training, SAM and FAM, scaled down", 2),
     "seal-table7": Entry("seal_tables", "SEAL, table 7", "what the later layers do meanwhile, scaled down", 2.5),
 }

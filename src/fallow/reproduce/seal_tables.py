@@ -71,9 +71,9 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
     return Table(name, f"SEAL, table {name[-1]}", cells, remarks=remarks)
 
 
-def direction(row: str, column: str, paper: float, gains: list[float]) -> Cell:
+def direction(row: str, column: str, paper: float | None, gains: list[float]) -> Cell:
     """A cell that agrees when our difference has the paper's sign, two standard errors from 0."""
     ours = statistics.mean(gains)
     spread = statistics.stdev(gains) if len(gains) > 1 else float("inf")
-    agrees = ours * paper > 0 and abs(ours) > 2 * spread / len(gains) ** 0.5
+    agrees = None if paper is None else ours * paper > 0 and abs(ours) > 2 * spread / len(gains) ** 0.5
     return Cell(row, column, paper, round(ours, 3), round(spread, 3), len(gains), agrees)

@@ -1,0 +1,111 @@
+"""FAM: relative flatness aware minimization (Adilova et al. 2023)."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fallow.core.context import Batch, Context
+from fallow.core.errors import RequestError, unknown
+from fallow.core.method import Method
+from fallow.flatness import FORMS, Watch
+from fallow.weights.layers import untouched
+
+TRIAL = 8  # training examples that show which form of κ applies
+
+
+@dataclass(eq=False)
+class FAM(Method):
+    """The loss and λκ are minimised together, κ the relative flatness of a layer (equation 1)::
+
+        L(W) + λ·κ(w),    κ(w) = Σ_{s,s'} ⟨w_s, w_s'⟩ Tr H_{s,s'}
+
+    κ comes from the forward pass of the step, by the cheapest exact form: a closed one at the price of a plain step
+    for the layer before a linear head. For smooth activations and normalisations κ can be negative, and then has no
+    lower bound as a penalty; ``form="gauss-newton"`` is a measure that cannot be.
+    """
+
+    name = "fam"
+    summary = "adds the relative flatness of a layer to the loss"
+
+    strength: float = 0.001  # λ; the paper's 0.1 goes with its code, which minimises something else
+    layer: str = "penultimate"  # a path, "penultimate", "head", or several with commas between them
+    form: str = "auto"  # of κ: the cheapest exact one, or one by name
+    simplified: bool = False  # κ̂ = ‖w‖² Tr H
+    probes: int = 1  # estimates that form="probe" averages
+
+    def __post_init__(self) -> None:
+        if self.strength <= 0:
+            raise RequestError(f"strength is {self.strength}: it must be above 0")
+        if self.form not in ("auto", *FORMS):
+            raise unknown("form", self.form, ("auto", *FORMS))
+        if not isinstance(self.probes, int) or self.probes < 1:
+            raise RequestError(f"probes is {self.probes}: it must be a whole number from 1")
+        self.layer = ",".join(name for name in re.split(r"[,+\s]+", self.layer) if name)  # a + would add a method
+
+    @property
+    def draws_locally(self) -> bool:  # type: ignore[override]
+        """Every process draws probes of its own."""
+        return self.form == "probe"
+
+    def begin(self, ctx: Context) -> None:
+        x, y = (part[:TRIAL] for part in next(iter(ctx.train.ordered())))
+        self.watches = [
+            Watch(ctx.model, name, x[:2], form=self.form, simplified=self.simplified, probes=self.probes)
+            for name in self.layer.split(",")
+        ]
+        with untouched(ctx.model):
+            ctx.model.train()
+            for watch in self.watches:
+                watch.look(lambda: ctx.criterion(ctx.model(x), y))
+        predict = ctx.predict
+
+        def watched(x: Tensor) -> Tensor:
+            with ExitStack() as stack:
+                for watch in self.watches:
+                    stack.enter_context(watch)
+                return predict(x)
+
+        ctx.predict = watched  # type: ignore[method-assign]
+        self.total: Tensor | None = None  # κ times examples, of this epoch
+        self.count = 0
+        self.warned = False
+
+    def begin_epoch(self, ctx: Context) -> None:
+        for watch in self.watches:
+            watch.forget()  # what had no effect on the outputs an epoch ago may have one now
+
+    def penalty(self, ctx: Context, batch: Batch) -> Tensor:
+        assert ctx.loss is not None
+        kappa = torch.stack([watch.flatness(ctx.loss) for watch in self.watches]).sum()
+        size = len(batch[0])
+        self.total = kappa.detach() * size + (0 if self.total is None else self.total)
+        self.count += size
+        return self.strength * kappa
+
+    def end_epoch(self, ctx: Context) -> None:
+        if self.total is None:
+            return
+        sums = torch.stack([self.total, self.total.new_tensor(float(self.count))])
+        total, count = ctx.engine.all_reduce(sums, reduce_op="sum").tolist()
+        self.total, self.count = None, 0
+        ctx.log(flatness=total / count)
+        if total < 0 and not self.warned and ctx.engine.is_global_zero:
+            self.warned = True
+            warnings.warn(
+                f"the relative flatness is negative ({total / count:.3g}): as a penalty it has no lower bound; "
+                "fam:form=gauss-newton cannot fall below 0",
+                stacklevel=2,
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"total": self.total, "count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.total, self.count = state["total"], state["count"]

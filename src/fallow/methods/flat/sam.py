@@ -1,0 +1,107 @@
+"""SAM: sharpness-aware minimization (Foret et al. 2021), and its adaptive variant ASAM (Kwon et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fallow.core.context import Context
+from fallow.core.errors import RequestError, unknown
+from fallow.core.method import Gradients, Method
+
+
+@dataclass(eq=False)
+class SAM(Method):
+    """Each step descends along the gradient at the worst point nearby (equations 2 and 3)::
+
+        ε = ρ·g/‖g‖,  g = ∇L(w);    w ← w − η·∇L(w + ε)
+
+    ``adaptive`` measures nearness relative to each weight (ASAM, algorithm 1): ε = ρ·|w|²·g/‖|w|·g‖.
+    """
+
+    name = "sam"
+    summary = "each step descends along the gradient at the worst point nearby: two passes a step"
+    passes = 2.0
+
+    rho: float = 0.05  # ρ; ASAM takes about ten times as much
+    adaptive: bool = False
+    perturb: str = "synchronised"  # with several processes: all climb along their mean gradient, or "local"
+
+    def __post_init__(self) -> None:
+        if self.rho <= 0:
+            raise RequestError(f"rho is {self.rho}: it must be above 0")
+        if self.perturb not in ("synchronised", "local"):
+            raise unknown("value for perturb", self.perturb, ("synchronised", "local"))
+
+    @property
+    def draws_locally(self) -> bool:  # type: ignore[override]
+        """Every process climbs along the gradient of its own share."""
+        return self.perturb == "local"
+
+    def update(self, ctx: Context, gradients: Gradients) -> Tensor:
+        alone = ctx.engine.no_backward_sync(ctx.wrapped) if self.perturb == "local" else nullcontext()
+        with _same_draws(ctx.device), alone:
+            loss = gradients()
+        trained = [p for group in ctx.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        with perturbed(trained, self.rho, self.adaptive), statistics_kept(ctx.model):
+            gradients()
+        ctx.step()
+        return loss
+
+
+@contextmanager
+def perturbed(parameters: Sequence[Tensor], rho: float, adaptive: bool = False) -> Iterator[None]:
+    """Inside, the weights stand where the loss is highest nearby, as their gradients see it; then they are back.
+
+    To the bit: they are kept, not subtracted. Nothing waits for the device.
+    """
+    climb = _direction(parameters, rho, adaptive)
+    weights = [_local(p.detach()) for p in parameters]
+    kept = [weight.clone() for weight in weights]
+    torch._foreach_add_(weights, climb)  # climb to the local maximum
+    try:
+        yield
+    finally:
+        torch._foreach_copy_(weights, kept)
+
+
+@torch.no_grad()
+def _direction(parameters: Sequence[Tensor], rho: float, adaptive: bool) -> list[Tensor]:
+    """ε, the norm being that of all tensors as one long vector, and of all shards where they are sharded."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    sizes = torch._foreach_abs(list(parameters)) if adaptive else ()
+    if adaptive:
+        gradients = list(torch._foreach_mul(gradients, sizes))
+    norm = nn.utils.get_total_norm(gradients, foreach=True)
+    norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    climb = list(torch._foreach_mul([_local(g) for g in gradients], rho / (norm + 1e-12)))
+    if adaptive:
+        torch._foreach_mul_(climb, [_local(size) for size in sizes])
+    return climb
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """The shard that this process has of a DTensor (asked by its method: to import the class takes a second)."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+@contextmanager
+def statistics_kept(model: nn.Module) -> Iterator[None]:
+    """Inside, running statistics may change; then they are as before: a step moves them once."""
+    places = [(m, name, b) for m in model.modules() for name, b in m._buffers.items() if b is not None]
+    buffers = [buffer for _, _, buffer in places]
+    kept = [buffer.clone() for buffer in buffers]
+    yield
+    if buffers:
+        torch._foreach_copy_(buffers, kept)
+    for module, name, buffer in places:
+        module._buffers[name] = buffer  # a forward pass may put in others
+
+
+def _same_draws(device: torch.device) -> AbstractContextManager[None]:
+    """After it, the generators are as before: dropout drops the same units at both points."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
