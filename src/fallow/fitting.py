@@ -85,6 +85,7 @@ def fit(model: nn.Module | str | None, data: Any, method: Method | str = "normal
     out, resume : the folder of the run, and whether to go on with the run that is there.
     checkpoint_every : seconds between two checkpoints (generations always write one).
     test_at_end : look at the test split only at the end, not after every generation.
+    keep_generations : keep the weights after every generation, as ``generation-N.safetensors``.
     workers : processes that fetch examples; by default only for image folders too large for memory.
     engine : a launched Lightning ``Fabric``, for strategies and clusters beyond ``devices``.
     observer : called with the :class:`Context` a few times a second and after every epoch.
@@ -122,6 +123,7 @@ def prepare(
     observer: Callable[[Context], None] | None = None,
     checkpoint_every: float = 15.0,
     test_at_end: bool = False,
+    keep_generations: bool = False,
     **settings: Any,
 ) -> Context:
     """Everything :func:`fit` does before the first step; ``loop.run`` trains what comes back."""
@@ -143,7 +145,7 @@ def prepare(
     pretrained = models.load_weights(net, Path(weights)) if weights is not None else None
     ctx = _assemble(net, loaded, method, chosen, engine, optimizer, loss, workers)
     ctx.observer = observer if engine.is_global_zero else None
-    ctx.checkpoint_every, ctx.test_at_end = checkpoint_every, test_at_end
+    ctx.checkpoint_every, ctx.test_at_end, ctx.keep_generations = checkpoint_every, test_at_end, keep_generations
     ctx.initialiser = init or own_initialiser(net, factory, pretrained=pretrained is not None)
     if loss is None:
         _try(ctx)
@@ -167,6 +169,7 @@ def prepare(
             "notes": loaded.notes,
             "pretrained": str(pretrained) if pretrained else None,
             "normalisation": loaded.normalisation(),  # to use the model on other images
+            "origin": loaded.origin,  # to load the data again
             "pictures": loaded.pictures,
         }
         if partition:

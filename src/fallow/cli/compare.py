@@ -19,7 +19,7 @@ def compare(
         str | None, typer.Option(help="names with settings, by commas or blanks: 'llf,seal:scale=0.1'")
     ] = None,
     models: Annotated[str | None, typer.Option(help="names with settings; default by the data")] = None,
-    seeds: Annotated[int | None, typer.Option(help="how many (default 4; 2 with --quick)")] = None,
+    seeds: Annotated[int | None, typer.Option(help="how many (default 5; 2 with --quick)")] = None,
     seed: Annotated[int | None, typer.Option(help="the first of them")] = None,
     plan: Annotated[Path | None, typer.Option(help="a TOML file; flags come before what it says")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a first look: two seeds, a quarter of the epochs")] = False,
@@ -48,6 +48,9 @@ def compare(
     address: Annotated[str | None, typer.Option(help="of the cluster; without one, it is started here")] = None,
     workers: Annotated[int | None, typer.Option(help="runs side by side; default: one a core")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
+    diagnose: Annotated[
+        bool, typer.Option("--diagnose", help="the report says why too: curvature, depth, margins, flatness")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="the comparison's folder; default: comparisons/NAME")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
@@ -89,7 +92,7 @@ def compare(
     try:
         with Live() as live:
             done = package.compare(
-                whole, folder, engine=engine, address=address, workers=workers, device=device,
+                whole, folder, engine=engine, address=address, workers=workers, device=device, diagnose=diagnose,
                 began=live.began, watch=live.show,
             )  # fmt: skip
     except KeyboardInterrupt:

@@ -34,7 +34,7 @@ class Live:
         for source, data in comparison.loaded.items():
             here = [cell for cell in cells if cell.data == source]
             sizes = data.describe()["sizes"]
-            settings = here[0].settings
+            settings = comparison.settings(source)
             print(
                 f"{comparison.labels[source]}: {sizes['train']} train, {sizes['val']} validation, {sizes['test']} test "
                 f"examples of {len(data.classes)} classes; {len(plan.methods)} methods × {plan.seeds} seeds of "

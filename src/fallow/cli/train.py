@@ -54,6 +54,9 @@ def train(
     out: Annotated[Path | None, typer.Option(help="the run's folder; default: the next free one in runs/")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the run in --out")] = False,
     checkpoint_every: Annotated[float, typer.Option(help="seconds between two checkpoints")] = 15.0,
+    keep_generations: Annotated[
+        bool, typer.Option("--keep-generations", help="keep the weights after every generation, to diagnose them")
+    ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
     devices: Annotated[int, typer.Option(help="processes, by Lightning Fabric")] = 1,
     workers: Annotated[int | None, typer.Option(help="processes that read images too many for memory")] = None,
@@ -86,6 +89,7 @@ def train(
                 out=folder,
                 resume=resume,
                 checkpoint_every=checkpoint_every,
+                keep_generations=keep_generations,
                 device=device,
                 devices=devices,
                 workers=workers,

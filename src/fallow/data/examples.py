@@ -99,6 +99,7 @@ class Data:
     mean: Tensor | None = None
     std: Tensor | None = None
     notes: list[str] = field(default_factory=list)  # sentences on what was done: resized, skipped, carved
+    origin: dict[str, Any] | None = None  # the arguments of ``load`` that give it again; None for what is in memory
     overlap: float = 0.0  # where each seed carves another test part: its size by that of the pool to train on
 
     def normalisation(self) -> dict[str, list[float]] | None:

@@ -80,11 +80,16 @@ def load(
     if isinstance(source, str) and name in BUNDLED:
         _refuse_size(size)
         _, settings = parse(source)
-        return _carve(name, BUNDLED[name].parts(name, cut, settings | options), cut)
+        data = _carve(name, BUNDLED[name].parts(name, cut, settings | options), cut)
+        data.origin = {"source": source, **options, "train": train, "val": val, "test": test, "seed": seed}
+        return data
     path = Path(source).expanduser()
     check_options(str(path), options, {})
     parts = _read(path, str(source), size, strict)
-    return _carve(path.stem if path.is_file() else path.resolve().name, parts, cut)
+    data = _carve(path.stem if path.is_file() else path.resolve().name, parts, cut)
+    data.origin = {"source": str(path.resolve()), "train": train, "val": val, "test": test, "seed": seed}
+    data.origin |= {} if size is None else {"size": size}
+    return data
 
 
 def _parts_of(source: Any) -> dict[str, Any] | None:
@@ -154,7 +159,7 @@ def _carve(name: str, parts: Parts, cut: Cut) -> Data:
         mean, std = statistics(train.x)
         shape = tuple(train.x.shape[1:])
     overlap = 0.0 if chosen.test is None else len(chosen.test) / chosen.pool
-    return Data(name, train, val, test, parts.classes, shape, mean, std, notes, overlap)
+    return Data(name, train, val, test, parts.classes, shape, mean, std, notes, overlap=overlap)
 
 
 def _sample(files: Files) -> Tensor:

@@ -1,0 +1,76 @@
+"""``fallow diagnose RUN…``: why a model generalises: spectrum, depth, margins, noise, flatness."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fallow.core.errors import RequestError
+
+
+def diagnose(
+    runs: Annotated[list[Path], typer.Argument(help="folders of runs, or of a comparison: then its first seed")],
+    what: Annotated[
+        str | None, typer.Option(help="some of spectrum, depth, margins, noise, flatness, slices, weights")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="a few hundred examples, fewer probes: seconds")] = False,
+    generations: Annotated[
+        bool, typer.Option("--generations", help="every generation of runs that kept them (--keep-generations)")
+    ] = False,
+    weights: Annotated[str, typer.Option(help="last, or best on validation")] = "last",
+    examples: Annotated[int, typer.Option(help="how many training and test examples to look at")] = 2000,
+    data: Annotated[str | None, typer.Option(help="where the data is, if it has moved")] = None,
+    out: Annotated[Path | None, typer.Option(help="a folder; default: diagnosis/ in the first run")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+) -> None:
+    """Measure why models generalise as they do, and draw it: one page that overlays several runs."""
+    if weights not in ("last", "best"):
+        raise RequestError(f"weights is {weights!r}: last or best would do")
+    if examples < 1:
+        raise RequestError(f"examples is {examples}: one or more are needed")
+    names = [name for name in (what or "").replace(",", " ").split() if name]
+
+    from fallow.core.errors import unknown
+    from fallow.diagnose.measures import MEASURES
+
+    for name in names:
+        if name not in MEASURES:
+            raise unknown("measure", name, MEASURES)
+    from fallow.diagnose.page import write
+    from fallow.diagnose.run import diagnose as measure
+    from fallow.diagnose.subjects import subjects
+
+    began = time.monotonic()
+
+    def show(now: str, done: float) -> None:
+        if sys.stderr.isatty():
+            from fallow.cli.display import duration
+
+            left = f", {duration((time.monotonic() - began) / done * (1 - done))} left" if done else ""
+            print(f"\r\x1b[K{100 * done:3.0f} %{left}: {now}", end="", file=sys.stderr, flush=True)
+
+    looked = subjects(runs, data=data, weights=weights, generations=generations, examples=examples)
+    found = measure(looked, names or tuple(MEASURES), quick=quick, progress=show)
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr)
+    page = write(out or runs[0] / "diagnosis", found)
+    if as_json:
+        print(json.dumps(found.describe() | {"out": str(page.parent)}, ensure_ascii=False))
+        return
+    numbers, width = found.numbers(), max(len(subject.name) for subject in looked)
+    for title, values in numbers.items():
+        print(f"{title}:")
+        for name, value in values.items():
+            print(f"  {name:<{width}}  {value:.4g}")
+        if title in found.orders():
+            rho, p = found.orders()[title]
+            print(f"  {'order as accuracy':<{width}}  ρ = {rho:+.2f}, p = {p:.2f}")
+    for name, failed in found.failures.items():
+        for subject, reason in failed.items():
+            print(f"{name} of {subject} could not be measured: {reason}")
+    print(f"report: {page}")

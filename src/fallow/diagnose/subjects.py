@@ -1,0 +1,113 @@
+"""What to diagnose: the models of runs, with the data that they learned from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fallow.core.errors import RequestError
+from fallow.data import Data, Examples, Files, load
+from fallow.data.normalise import normalise
+from fallow.predict import Predictor
+
+
+@dataclass
+class Subject:
+    """A trained model, and training and test examples as it takes them."""
+
+    name: str
+    folder: Path
+    model: nn.Module
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    accuracy: float | None  # on test, as the run recorded it
+    method: str
+
+
+def subjects(
+    runs: list[Path], *, data: str | None = None, weights: str = "last", generations: bool = False, examples: int = 2000
+) -> list[Subject]:
+    """The models of runs, of all generations if asked; a comparison stands for its runs of the first seed.
+
+    ``examples`` is how many of the training and of the test split are looked at, evenly spaced; ``data`` says where the
+    data is, if it has moved since.
+    """
+    found: list[Subject] = []
+    for folder in (one for run in runs for one in _expand(run)):
+        record = _record(folder)
+        loaded = _load(record, data, folder)
+        train, test = (_examples(part, loaded, examples, folder) for part in (loaded.train, loaded.test))
+        names = sorted(folder.glob("generation-*.safetensors"), key=_number) if generations else []
+        if generations and not names:
+            raise RequestError(f"{folder} kept no generations: train with --keep-generations")
+        label = str(record["method"])
+        for file in names or [folder / f"{weights}.safetensors"]:
+            stem = file.name.removesuffix(".safetensors")
+            name = f"{label}, generation {_number(file)}" if generations else label
+            model = Predictor(folder, weights=stem).model
+            found.append(Subject(name, folder, model, train, test, _accuracy(folder, weights), record["method"]))
+    shared = {s.name for s in found if [t.name for t in found].count(s.name) > 1}
+    for subject in found:
+        if subject.name in shared:
+            subject.name = f"{subject.name} ({subject.folder.name})"
+    return found
+
+
+def _expand(run: Path) -> list[Path]:
+    """A run itself, or those of a comparison's first seed."""
+    if not (run / "comparison.db").exists():
+        return [run]
+    folders = sorted(path.parent for path in run.glob("runs/*/result.json"))
+    seeds = sorted({_seed(folder) for folder in folders})
+    if not seeds:
+        raise RequestError(f"{run} is a comparison without a finished run: let it go on first")
+    return [folder for folder in folders if _seed(folder) == seeds[0]]
+
+
+def _seed(folder: Path) -> int:
+    return int(_record(folder)["settings"]["seed"])
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        return json.loads((folder / "run.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{folder} holds no run: give folders of fallow train, or of fallow compare") from error
+
+
+def _load(record: dict[str, Any], moved: str | None, folder: Path) -> Data:
+    origin = dict(record.get("origin") or {})
+    if moved is not None:
+        origin["source"] = moved
+    if "source" not in origin:
+        raise RequestError(f"{folder} does not say where its data is: name it with --data")
+    origin.setdefault("seed", record["settings"]["seed"])
+    loaded = load(origin.pop("source"), **origin)
+    if loaded.describe()["digest"] != record["data"]["digest"]:
+        raise RequestError(f"the data of {folder} has changed since it was trained: name the right one with --data")
+    return loaded
+
+
+def _examples(part: Any, data: Data, most: int, folder: Path) -> tuple[Tensor, Tensor]:
+    if not isinstance(part, Examples | Files):
+        raise RequestError(f"the data of {folder} has no training and test examples to look at")
+    few = torch.linspace(0, len(part) - 1, min(len(part), most)).long()  # evenly: they may be sorted by class
+    x = part.x[few] if isinstance(part, Examples) else torch.stack([part[i][0] for i in few.tolist()])
+    return normalise(x, data.mean, data.std), part.y[few]
+
+
+def _number(file: Path) -> int:
+    return int(file.name.removesuffix(".safetensors").rpartition("-")[2])
+
+
+def _accuracy(folder: Path, weights: str) -> float | None:
+    try:
+        result = json.loads((folder / "result.json").read_text("utf-8"))
+    except OSError:
+        return None
+    return (result.get(weights) or {}).get("test_accuracy")
