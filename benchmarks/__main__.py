@@ -10,6 +10,11 @@ NAMES = {
     "loop": "fit against a bare PyTorch loop, and seal and llf against normal (two minutes)",
     "start": "fallow --help, and importing fallow beyond torch (a minute)",
     "methods": "every method against an ordinary step (three minutes)",
+    "compare": "a comparison with one and with two workers, and against a bare loop (eight minutes)",
+    "interrupt": "comparisons killed at random moments: the share that ends with the same results (10 minutes)",
+    "flatness": "steps of fam and sam against a plain one, and the memory of fam (three minutes)",
+    "hypergradient": "a hypergradient against betty, torchopt and a textbook's loop (two minutes)",
+    "diagnose": "the largest eigenvalue against PyHessian, neighbours against scikit-learn (four minutes)",
     "resume": "runs killed at random moments and resumed: the share that ends with the same bits (20 minutes)",
 }
 
@@ -28,6 +33,8 @@ def main() -> None:
     for name, ratio in measured["ratios"].items():
         low, high = measured.get("spread", {}).get(name, (ratio, ratio))
         print(f"{name:24} {ratio:6.3f}   (middle half {low:.3f} to {high:.3f})")
+    for name, count in measured.get("counts", {}).items():
+        print(f"{name}: {count}")
     for name, count in measured.get("operations", {}).items():
         print(f"{name:24} {count:6.1f} operations a step")
     for name, seconds in measured.get("seconds", {}).items():

@@ -26,7 +26,8 @@ from fallow.data import load
 torch.set_num_threads(1)
 plan = Plan(data=("digits",), methods=("llf", "ema"), seeds=4, settings={"epochs": 12})
 for cell in cells(plan, {"digits": load("digits")}):
-    fit(cell.model, load("digits", seed=cell.seed), cell.method, out=f"{sys.argv[1]}/{cell.folder}", **cell.settings)
+    out = f"{sys.argv[1]}/{cell.folder}"
+    fit(cell.model, load("digits", seed=cell.seed), cell.method, out=out, test_at_end=True, **cell.settings)
 """
 
 

@@ -60,4 +60,5 @@ def measure(repetitions: int | None) -> dict[str, Any]:
             subprocess.run(command(out), check=True, capture_output=True, env=environment)
             after = finished(out)
             same += results(out) == wanted and all(after[name] == when for name, when in before.items())
-    return {"ratios": {"same_results": same / kills}, "counts": {"kills": kills, "half done": half, "done": done_before}}
+    counts = {"kills": kills, "runs half done": half, "runs done": done_before}
+    return {"ratios": {"same_results": same / kills}, "counts": counts}

@@ -11,23 +11,29 @@ if TYPE_CHECKING:
     from fallow.core.settings import Settings
     from fallow.data import Data
     from fallow.fitting import Result, fit
+    from fallow.flatness import relative_flatness
     from fallow.methods import (
         DSD,
+        FAM,
         FC,
         IMP,
         KELS,
         LLF,
         LW,
         SAGD,
+        SAM,
         SEAL,
         WELS,
         WELSR,
         BornAgain,
+        ImplicitDecay,
         Long,
         Normal,
         Rescale,
         Restart,
     )  # fmt: skip
+    from fallow.methods.hyper.implicit import hypergradient
+    from fallow.predict import Prediction, Predictor
     from fallow.weights import (
         Partition,
         ascend,
@@ -49,10 +55,13 @@ _HOMES = {
     "fallow.core.settings": ("Settings",),
     "fallow.data": ("Data",),
     "fallow.fitting": ("Result", "fit"),
+    "fallow.flatness": ("relative_flatness",),
     "fallow.methods": (
-        "DSD", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SEAL", "WELS", "WELSR", "BornAgain", "Long", "Normal",
-        "Rescale", "Restart",
+        "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain",
+        "ImplicitDecay", "Long", "Normal", "Rescale", "Restart",
     ),
+    "fallow.methods.hyper.implicit": ("hypergradient",),
+    "fallow.predict": ("Prediction", "Predictor"),
     "fallow.weights": (
         "Partition", "ascend", "descend", "insert_norms", "redraw", "rescale", "reset_state", "slim", "split_groups",
     ),
@@ -71,7 +80,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "DSD", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SEAL", "WELS", "WELSR", "BornAgain", "Data", "FallowError",
-    "Long", "Method", "Normal", "Partition", "RequestError", "Rescale", "Restart", "Result", "Settings", "WorkError",
-    "ascend", "descend", "fit", "insert_norms", "redraw", "rescale", "reset_state", "slim", "split_groups",
+    "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain", "Data",
+    "FallowError", "ImplicitDecay", "Long", "Method", "Normal", "Partition", "Prediction", "Predictor", "RequestError",
+    "Rescale", "Restart", "Result", "Settings", "WorkError", "ascend", "descend", "fit", "hypergradient",
+    "insert_norms", "redraw", "relative_flatness", "rescale", "reset_state", "slim", "split_groups",
 ]  # fmt: skip

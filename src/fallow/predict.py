@@ -37,12 +37,12 @@ class Predictor:
     >>> folder = tempfile.mkdtemp() + "/run"
     >>> _ = fallow.fit("mlp", "digits", generations=1, epochs=5, out=folder)
     >>> Predictor(folder)(fallow.data.load("digits").test.x[:1])[0].label
-    '9'
+    '5'
     """
 
     def __init__(self, run: str | Path, weights: str = "best", model: nn.Module | None = None) -> None:
         folder = Path(run)
-        if weights not in WEIGHTS:
+        if weights not in WEIGHTS and not weights.startswith("generation-"):
             raise unknown("weights", weights, WEIGHTS)
         if (folder / "best" / "run.json").exists():  # a comparison keeps its winner there
             folder = folder / "best"

@@ -1,9 +1,22 @@
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 from scipy import stats
 
-from fallow.evaluate.statistics import binomial_test, holm, sign_test, significance
+from fallow.evaluate.statistics import (
+    Difference,
+    Estimate,
+    _detectable,
+    binomial_test,
+    holm,
+    interval,
+    paired,
+    sign_test,
+    significance,
+)
 
 
 @pytest.mark.parametrize(("wins", "trials"), [(0, 1), (3, 4), (9, 12), (40, 60), (12, 12)])
@@ -34,3 +47,124 @@ def test_significance_marks() -> None:
     assert marks["B", "L"] == "○"
     assert marks["L", "B"] == ""
     assert marks["M", "L"] in ("", "★")
+
+
+OURS, THEIRS = [0.93, 0.95, 0.91, 0.96, 0.94], [0.91, 0.92, 0.92, 0.93, 0.90]
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.99])
+@pytest.mark.parametrize("values", [OURS, OURS[:2]])
+def test_interval_is_students(values: list[float], level: float) -> None:
+    found = interval(values, level)
+    low, high = stats.t.interval(level, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
+    assert found == pytest.approx((np.mean(values), low, high))
+
+
+def test_an_interval_of_overlapping_splits_is_wider() -> None:
+    plain, wide = interval(OURS), interval(OURS, overlap=0.25)
+    assert wide.mean == plain.mean
+    assert plain.high is not None
+    assert wide.high is not None
+    assert wide.high - wide.mean == pytest.approx((plain.high - plain.mean) * math.sqrt((0.2 + 0.25) / 0.2))
+
+
+def test_one_value_has_no_interval() -> None:
+    assert interval([0.9]) == Estimate(0.9, None, None)
+    assert paired([0.9], [0.8]) is None
+    assert paired([], []) is None
+
+
+def test_equal_values_are_known_to_the_grain_of_the_score() -> None:
+    assert interval([0.9, 0.9, 0.9]) == pytest.approx((0.9, 0.9, 0.9))
+    found = interval([0.9, 0.9, 0.9], grain=0.01)
+    assert found.high == pytest.approx(0.9 + stats.t.ppf(0.975, 2) * 0.01 / math.sqrt(12 * 3))
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_paired_is_scipys_where_nothing_overlaps(n: int) -> None:
+    found = paired(OURS[:n], THEIRS[:n])
+    wanted = stats.ttest_rel(OURS[:n], THEIRS[:n])
+    assert found is not None
+    assert found.p == pytest.approx(wanted.pvalue)
+    assert (found.low, found.high) == pytest.approx(tuple(wanted.confidence_interval(0.95)))
+    turned = paired(THEIRS[:n], OURS[:n])
+    assert turned is not None
+    assert turned[:4] == pytest.approx((-found.mean, -found.high, -found.low, found.p))
+
+
+def test_paired_corrects_for_overlap_as_nadeau_and_bengio() -> None:
+    d = np.array(OURS) - np.array(THEIRS)
+    t = d.mean() / math.sqrt((1 / 5 + 0.3) * d.var(ddof=1))
+    found = paired(OURS, THEIRS, overlap=0.3)
+    assert found is not None
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(t), 4))
+    half = stats.t.ppf(0.975, 4) * math.sqrt((1 / 5 + 0.3) * d.var(ddof=1))
+    assert (found.low, found.high) == pytest.approx((d.mean() - half, d.mean() + half))
+
+
+def test_differences_that_happen_to_be_equal() -> None:
+    same = paired([0.5, 0.7], [0.5, 0.7], grain=0.01)
+    assert same is not None
+    assert same.p == 1.0
+    assert same.low == -same.high < 0 < same.smallest
+    shifted = paired([0.6, 0.8], [0.5, 0.7], grain=0.01)  # a tenth both times: sure only to the grain
+    assert shifted is not None
+    assert 0.01 < shifted.p < 0.05
+    assert paired([0.5, 0.7], [0.5, 0.7]) == Difference(0.0, 0.0, 0.0, 1.0, 0.0)
+    assert paired([0.75, 0.75], [0.5, 0.5]) == Difference(0.25, 0.25, 0.25, 0.0, 0.0)
+
+
+def test_smallest_is_the_classical_power() -> None:
+    power = pytest.importorskip("statsmodels.stats.power").TTestPower()
+    for n in (2, 4, 5, 10, 30):
+        for questions in (1, 8):
+            found = paired([0.01 * i for i in range(n)], [0.0] * n, questions=questions)
+            assert found is not None
+            spread = 0.01 * math.sqrt(n * (n + 1) / 12)
+            seen = power.power(found.smallest / spread, n, 0.025 / questions, alternative="larger")
+            assert seen == pytest.approx(0.8, abs=1e-6)
+
+
+def test_smallest_is_found_four_times_in_five() -> None:
+    draw = np.random.default_rng(0)
+    shift = _detectable(3, 0.05) / 2  # four seeds, of deviation 1
+    d = draw.normal(shift, 1, (4000, 4))
+    assert np.mean(stats.ttest_1samp(d, 0, axis=1).pvalue <= 0.05) == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize("questions", [1, 5, 10, 20, 100])
+def test_smallest_can_always_be_told(questions: int) -> None:
+    """The noncentral distribution is not a number far out, where a search must not go."""
+    shifts = [_detectable(freedom, 0.05 / questions) for freedom in (*range(1, 60), 99, 499)]
+    assert shifts == sorted(shifts, reverse=True)
+    assert shifts[-1] > stats.norm.ppf(1 - 0.025 / questions)
+
+
+def test_false_alarms_where_every_seed_splits_the_same_pool() -> None:
+    """Two learners that are equally good, on many pools: the plain test sees differences, the corrected one does not.
+
+    Also where most of the pool is left out of training, as by ``--train``: what overlaps is the pool.
+    """
+    draw = np.random.default_rng(1)
+    alarms = {"all": [0, 0], "few": [0, 0]}
+    pools, size, test, seeds = 400, 300, 60, 4
+    for _ in range(pools):
+        y = draw.integers(0, 2, size)
+        x = draw.normal(size=(2, size, 6)) + 0.35 * (2 * y[:, None] - 1)
+        for name, train in (("all", 240), ("few", 40)):
+            splits = [draw.permutation(size) for _ in range(seeds)]
+            ours, theirs = ([_accuracy(side, y, s[:test], s[test:][:train]) for s in splits] for side in x)
+            for i, overlap in enumerate((0.0, test / (size - test))):
+                found = paired(ours, theirs, overlap=overlap, grain=1 / test)
+                assert found is not None
+                alarms[name][i] += found.p <= 0.05
+    for plain, corrected in alarms.values():
+        assert plain / pools > 0.06
+        assert corrected / pools < 0.06
+        assert corrected < 0.7 * plain
+
+
+def _accuracy(x: np.ndarray, y: np.ndarray, test: np.ndarray, train: np.ndarray) -> float:
+    """Of the nearest mean."""
+    one, other = (x[train][y[train] == label].mean(0) for label in (1, 0))
+    return float(np.mean(((x[test] - (one + other) / 2) @ (one - other) > 0) == y[test]))

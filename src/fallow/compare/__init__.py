@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 from fallow.compare.plan import Plan
 
 if TYPE_CHECKING:
+    from fallow.compare.findings import Findings
     from fallow.compare.run import Comparison
+    from fallow.diagnose.run import Diagnosis
 
 __all__ = ["Plan", "compare"]
 
@@ -31,13 +33,15 @@ def compare(
     address: str | None = None,
     workers: int | None = None,
     device: str = "auto",
+    diagnose: bool = False,
     began: Callable[[Comparison], None] | None = None,
     watch: Callable[[Comparison], None] | None = None,
 ) -> Comparison:
     """Run what a plan lacks, and leave the verdicts, the winner's model and ``report.html`` in ``out``.
 
-    ``began`` is called once before the first run, ``watch`` several times a second. Killed anywhere, the same
-    call goes on; with more methods, seeds, data sets or models in the plan, only what is missing runs.
+    ``diagnose`` adds to the report why: curvature, depth, margins, flatness, and whether they order the methods as
+    accuracy does. ``began`` is called once before the first run, ``watch`` several times a second. Killed anywhere, the
+    same call goes on; with more methods, seeds, data sets or models in the plan, only what is missing runs.
     """
     from fallow.compare.engines import check
     from fallow.compare.run import opened, run
@@ -51,11 +55,11 @@ def compare(
             began(comparison)
         run(comparison, store, tasks, engine_name=engine, address=address, workers=workers, watch=watch)
         store.write("seconds", (store.read("seconds") or 0.0) + time.monotonic() - comparison.started)
-        _report(comparison, store.read("seconds"))
+        _report(comparison, store.read("seconds"), diagnose)
     return comparison
 
 
-def _report(comparison: Comparison, seconds: float) -> None:
+def _report(comparison: Comparison, seconds: float, diagnose: bool) -> None:
     from fallow.compare.best import keep
     from fallow.compare.report import About, write
     from fallow.core.record import versions
@@ -64,16 +68,40 @@ def _report(comparison: Comparison, seconds: float) -> None:
     plan = comparison.plan
     best = keep(comparison, findings.winner) if findings.winner is not None else None
     notes = [note for data in comparison.loaded.values() for note in data.notes]
-    first = comparison.cells[0].settings
-    settings = {key: first[key] for key in ("generations", "epochs", "batch_size")} if len(plan.data) == 1 else {}
+    settings = {}
+    if len(plan.data) == 1:
+        whole = comparison.settings(plan.data[0])
+        settings = {key: whole[key] for key in ("generations", "epochs", "batch_size")}
     about = About(
-        title=" and ".join(comparison.labels.values()),
+        title=f"fallow compare: {' and '.join(comparison.labels.values())}",
         command=f"fallow compare --plan {shlex.quote(str(comparison.folder / 'plan.toml'))} --out NEW",
-        plan=plan.describe() | settings,
+        plan=plan.describe() | {"models": list(dict.fromkeys(cell.model for cell in comparison.cells))} | settings,
         versions=versions() | {"threads": 1},
         notes=list(dict.fromkeys(notes)),
         budget=plan.budget,
         seconds=seconds,
     )
     named = {cell.folder: comparison.outcomes[cell.folder] for cell in comparison.cells}
-    write(comparison.folder, findings, [comparison.named(o) for o in named.values()], best, about)
+    found = _diagnose(comparison, findings) if diagnose and findings.settings else None
+    write(comparison.folder, findings, [comparison.named(o) for o in named.values()], best, about, found)
+
+
+def _diagnose(comparison: Comparison, findings: Findings) -> Diagnosis | None:
+    """A quick diagnosis of the first setting's models of the first seed, with their methods' mean accuracies."""
+    from fallow.diagnose.run import diagnose
+    from fallow.diagnose.subjects import subjects
+
+    setting = findings.settings[0]
+    means = {row.method: row.estimate.mean for row in setting.rows if row.estimate is not None}
+    cells = [
+        cell
+        for cell in comparison.cells
+        if (comparison.labels[cell.data], cell.model, cell.seed) == (setting.data, setting.model, comparison.plan.seed)
+        and comparison.outcomes[cell.folder].reason is None
+    ]
+    if not cells:
+        return None
+    models = subjects([comparison.folder / cell.folder for cell in cells], weights=comparison.plan.score)
+    for model in models:
+        model.accuracy = means.get(model.method)
+    return diagnose(models, quick=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import signal
+import socket
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import Any
 
 import joblib
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from fallow.core.errors import RequestError, unknown
@@ -79,19 +82,22 @@ def _persist(tasks: Sequence[Any], work: Any, jobs: int, lost: Errors) -> None:
 
 
 def _all(tasks: Sequence[Any], work: Any, jobs: int) -> None:
-    with ExitStack() as stack:
-        with deaf():
-            run = stack.enter_context(joblib.Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all"))
-            run(joblib.delayed(os.getpid)() for _ in range(jobs))  # loky starts its processes when they are needed
-        run(joblib.delayed(work)(task) for task in tasks)
+    with deaf(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "A worker stopped", UserWarning)  # loky replaces one that has grown
+        joblib.Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all")(joblib.delayed(work)(task) for task in tasks)
 
 
 @contextmanager
 def deaf() -> Iterator[None]:
-    """Processes that start in here never hear a Ctrl-C, which reaches the whole group: the parent decides."""
+    """Processes that start in here never hear a Ctrl-C, which reaches the whole group: the parent decides.
+
+    The signal is blocked in this thread, and what it starts inherits that; our other threads still take it.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    for tracker in (resource_tracker, loky_tracker):  # the first process starts these, which would unblock it
+        tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -109,10 +115,12 @@ def _ray(address: str | None, workers: int | None) -> Iterator[tuple[int, Errors
     ours = not ray.is_initialized()
     options: dict[str, Any] = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
     try:
+        if address and ours:
+            _knock(address)
         if ours:
             with deaf():
-                ray.init(logging_level=logging.WARNING, log_to_driver=False, **options)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+                ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
+    except (OSError, ValueError, RuntimeError) as error:
         where = f"there is no Ray cluster at {address}" if address else "Ray does not start here"
         raise RequestError(f"{where}: {' '.join(str(error).split())}") from error
     try:
@@ -124,6 +132,13 @@ def _ray(address: str | None, workers: int | None) -> Iterator[tuple[int, Errors
             ray.shutdown()
 
 
+def _knock(address: str) -> None:
+    """Raise OSError or ValueError if nobody is at ``host:port``: Ray itself would wait for many minutes."""
+    host, colon, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
+    if colon:  # "auto" has none
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
 @contextmanager
 def _dask(address: str | None, workers: int | None) -> Iterator[tuple[int, Errors]]:
     from distributed import Client, KilledWorker, LocalCluster
@@ -132,9 +147,12 @@ def _dask(address: str | None, workers: int | None) -> Iterator[tuple[int, Error
     with deaf():
         if address is None:
             cluster = LocalCluster(
-                n_workers=workers or joblib.cpu_count(), threads_per_worker=1, dashboard_address=None
-            )
+                n_workers=workers or joblib.cpu_count(), threads_per_worker=1, dashboard_address=None,
+                silence_logs=logging.ERROR,
+            )  # fmt: skip
         try:
+            if address is not None:
+                _knock(address)
             client = Client(address or cluster, timeout=10)
         except (OSError, ValueError) as error:
             raise RequestError(f"there is no Dask scheduler at {address}: {' '.join(str(error).split())}") from error

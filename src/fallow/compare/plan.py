@@ -22,9 +22,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-METHODS = ("llf", "seal", "lw", "ema", "swa", "mixup", "cutmix", "dropout")
-SEEDS, QUICK_SEEDS = 4, 2
-STEPS = 300  # of the optimiser in a generation, where the epochs are not given; a quarter of it for a quick look
+METHODS = ("llf", "seal", "lw", "fam", "sam", "ema", "swa", "mixup", "cutmix", "dropout")
+SEEDS, QUICK_SEEDS = 5, 2
+STEPS = 240  # of the optimiser in a generation, where the epochs are not given; a quarter of it for a quick look
 GROW = ("data", "methods", "models", "seeds")  # an existing comparison may be asked for more of these
 LONGEST = 80  # letters of a part of a file's name
 BUDGETS = {"passes": "forward-backward passes", "steps": "steps of the optimiser"}
@@ -214,7 +214,7 @@ def split_names(text: str) -> list[str]:
     >>> split_names("mlp:hidden=64,64,scnn")
     ['mlp:hidden=64,64', 'scnn']
     """
-    ends = r"\s*,\s*(?=[A-Za-z_][\w.+-]*(?:[:,\s]|$))|(?<![,\s])\s+"
+    ends = r"\s*,[\s,]*(?=[A-Za-z_][\w.+-]*(?:[:,\s]|$))|(?<![,\s])\s+"
     return [name for name in re.split(ends, text.strip(" ,\n\t")) if name]
 
 

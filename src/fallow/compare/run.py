@@ -51,6 +51,10 @@ class Comparison:
         """An outcome with the name of its data to show."""
         return dataclasses.replace(outcome, data=self.labels[outcome.data])
 
+    def settings(self, source: str) -> dict[str, Any]:
+        """The settings of the training on a data set, as ordinary training has them."""
+        return next(cell.settings for cell in self.cells if (cell.data, cell.method) == (source, BASELINE))
+
     def data_of(self, outcome: Outcome) -> Any:
         """The data of an outcome, named or not."""
         return next(self.loaded[cell.data] for cell in self.cells if cell.folder == outcome.folder)
@@ -97,6 +101,7 @@ def opened(plan: Plan, folder: Path, device: str = "auto") -> Iterator[tuple[Com
             store.write("plan", plan.describe())
             files.write(folder / "plan.toml", plan.toml().encode())
             comparison = Comparison(folder, plan, cells(plan, loaded), loaded)
+            collect(comparison, store)  # a parent that was killed may not have seen what its workers left
             _restart_failures(store, folder)
             collect(comparison, store)
             yield comparison, store, _tasks(comparison, store.read("data"), device, options)
@@ -215,9 +220,7 @@ def _check(plan: Plan, loaded: dict[str, Any], folder: Path) -> None:
 
     from fallow.fitting import prepare
 
-    for source, data in loaded.items():
-        if len(data.classes) < 2:
-            raise RequestError(f"{source} has one class, {data.classes[0]!r}: a comparison needs two or more")
+    for source in loaded:
         if folder.resolve().is_relative_to(absolute(source)):
             raise RequestError(f"{folder} is inside the data {source}: choose another --out")
     fine: set[str] = set()
@@ -266,7 +269,8 @@ def _home(folder: Path) -> Iterator[None]:
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"{folder} is a file: --out needs a folder")
     token, locks = folder / "token", folder / "locks"
-    strangers = [path for path in folder.glob("*") if path != locks]  # a process killed as it began left its locks
+    # a process that was killed as it began left its locks at most
+    strangers = [path for path in folder.glob("*") if path != locks and not files.is_leftover(path)]
     if strangers and not token.exists():
         raise RequestError(f"{folder} holds other files and no comparison: choose an empty or a new folder")
     locks.mkdir(parents=True, exist_ok=True)

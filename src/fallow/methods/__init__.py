@@ -10,6 +10,8 @@ from typing import Any
 from fallow.core.errors import RequestError, unknown
 from fallow.core.method import Method
 from fallow.core.spec import parse
+from fallow.methods.flat.fam import FAM
+from fallow.methods.flat.sam import SAM
 from fallow.methods.forget.born_again import BornAgain
 from fallow.methods.forget.dsd import DSD
 from fallow.methods.forget.evolution import KELS, WELS, WELSR
@@ -20,12 +22,18 @@ from fallow.methods.forget.lottery import IMP
 from fallow.methods.forget.rescaling import Rescale
 from fallow.methods.forget.sagd import SAGD
 from fallow.methods.forget.seal import SEAL
+from fallow.methods.hyper.decay import ImplicitDecay
 from fallow.methods.plain import Long, Normal, Restart
+from fallow.methods.rivals.dropout import Dropout
+from fallow.methods.rivals.ema import EMA
+from fallow.methods.rivals.mixing import CutMix, Mixup
+from fallow.methods.rivals.swa import SWA
 
-REGISTRY: dict[str, type[Method]] = {
-    method.name: method
-    for method in (Normal, Long, Restart, LLF, SEAL, SAGD, BornAgain, LW, WELS, WELSR, KELS, DSD, FC, IMP, Rescale)
-}
+METHODS: tuple[type[Method], ...] = (
+    Normal, Long, Restart, LLF, SEAL, SAGD, BornAgain, LW, WELS, WELSR, KELS, DSD, FC, IMP, Rescale,
+    FAM, SAM, ImplicitDecay, EMA, SWA, Mixup, CutMix, Dropout,
+)  # fmt: skip
+REGISTRY = {method.name: method for method in METHODS}
 
 
 def build(spec: Method | str) -> Method:
@@ -70,6 +78,7 @@ def _fits(value: Any, default: Any) -> bool:
 
 
 __all__ = [
-    "DSD", "FC", "IMP", "KELS", "LLF", "LW", "REGISTRY", "SAGD", "SEAL", "WELS", "WELSR",
-    "BornAgain", "Long", "Method", "Normal", "Rescale", "Restart", "build",
+    "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "REGISTRY", "SAGD", "SAM", "SEAL", "SWA", "WELS", "WELSR",
+    "BornAgain", "CutMix", "Dropout", "ImplicitDecay", "Long", "Method", "Mixup", "Normal", "Rescale", "Restart",
+    "build",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from fallow.core import files
 
 if TYPE_CHECKING:
     from fallow.compare.best import Best
+    from fallow.diagnose.run import Diagnosis
 
 OURS = re.compile(r"(.+-)?(ranking|to-control|to-normal|cost|curves|confusion)\.svg")
 
@@ -33,7 +34,14 @@ class About:
     seconds: float  # the whole comparison
 
 
-def write(folder: Path, findings: Findings, outcomes: Sequence[Outcome], best: Best | None, about: About) -> Path:
+def write(
+    folder: Path,
+    findings: Findings,
+    outcomes: Sequence[Outcome],
+    best: Best | None,
+    about: About,
+    diagnosis: Diagnosis | None = None,
+) -> Path:
     """Write report.html, results.csv, summary.csv and figures/ into the comparison's folder; the page's path."""
     several = len(findings.settings) > 1
     sections = [
@@ -47,7 +55,7 @@ def write(folder: Path, findings: Findings, outcomes: Sequence[Outcome], best: B
     files.write(folder / "results.csv", tables.results(outcomes))
     files.write(folder / "summary.csv", tables.summary(findings))
     report = folder / "report.html"
-    files.write(report, page.render(findings, sections, outcomes, best, about))
+    files.write(report, page.render(findings, sections, outcomes, best, about, diagnosis))
     return report
 
 

@@ -20,6 +20,7 @@ from fallow.evaluate.statistics import binomial_test
 if TYPE_CHECKING:
     from fallow.compare.best import Best
     from fallow.compare.report import About
+    from fallow.diagnose.run import Diagnosis
 
 CLASSES = 20  # more would not be legible as a heat map
 CONFUSIONS = 10  # lines of the table
@@ -27,7 +28,12 @@ SIGNS = {"better": "▲", "worse": "▼", "baseline": "◇", "control": "□", "
 
 
 def render(
-    findings: Findings, sections: Sequence[Section], outcomes: Sequence[Outcome], best: Best | None, about: About
+    findings: Findings,
+    sections: Sequence[Section],
+    outcomes: Sequence[Outcome],
+    best: Best | None,
+    about: About,
+    diagnosis: Diagnosis | None,
 ) -> bytes:
     """The page as bytes."""
     return (
@@ -40,6 +46,7 @@ def render(
             about=about,
             facts=_facts(sections, outcomes, about),
             across=None if findings.across is None else _across(findings.across),
+            why=None if diagnosis is None else _why(diagnosis),
             light=style.variables(style.LIGHT),
             dark=style.variables(style.DARK),
             figure=style.FIGURE,
@@ -132,6 +139,18 @@ def _best(best: Best, findings: Findings) -> dict[str, Any]:
         "wrong": sum(found[0] for found in wrong),
         "tested": sum(map(sum, table)),
         "mistakes": [(mistake, picture(mistake.image)) for mistake in best.mistakes],
+    }
+
+
+def _why(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The numbers of a diagnosis, whether they order the methods as accuracy does, and the pictures."""
+    from fallow.diagnose.page import pictures
+
+    return {
+        "subjects": diagnosis.subjects,
+        "numbers": diagnosis.numbers(),
+        "orders": diagnosis.orders(),
+        "pictures": pictures(diagnosis),
     }
 
 

@@ -1,0 +1,1 @@
+"""Hyperparameters learned while training, by implicit gradients."""

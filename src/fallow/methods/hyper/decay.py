@@ -1,0 +1,296 @@
+"""Weight decay per layer or per weight, learned by implicit gradients while the network trains."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fallow.core.context import Batch, Context
+from fallow.core.errors import RequestError, unknown
+from fallow.core.method import Method
+from fallow.methods.hyper.implicit import hypergradient
+from fallow.methods.hyper.penalty import SquaredDecay, inverse_softplus
+from fallow.methods.hyper.products import Loss
+from fallow.methods.hyper.schedule import T1T2, Schedule
+from fallow.methods.hyper.solvers import CG, MINRES, Identity, Neumann, Nystrom, Solver
+
+SOLVERS = ("identity", "neumann", "cg", "minres", "nystrom", "t1t2")
+OUTER = {"rmsprop": torch.optim.RMSprop, "adam": torch.optim.Adam}
+VALIDATION = 2000  # examples: always the same, so that losses of two meta-updates can be compared
+APART = 1 << 40  # names epochs of training data that the training itself never comes to
+LEAST = 1e-6  # the decay to begin with where there is none: at 0 there would be no gradient
+
+
+@dataclass(eq=False)
+class ImplicitDecay(Method):
+    """The training loss has the penalty Σ (softplus(λ) ⊙ w)², and λ descends the validation loss (algorithm 1).
+
+    After ``warmup`` steps, and every ``inner`` steps from there on, a meta-update takes the hypergradient on fresh
+    training batches and the validation set, and steps an optimiser of its own::
+
+        λ ← λ − η·dL_V/dλ,    dL_V/dλ = −∂L_V/∂w · (H + ρI)⁻¹ · ∂²L_T/∂w∂λ      (equations 3.3 and 3.4)
+
+    The decay starts as the optimiser's own, which it replaces: the penalty's gradient 2·softplus(λ)² ⊙ w is added in
+    closed form to what the optimiser sees. After ``patience`` meta-updates without a lower validation loss, λ returns
+    to where the loss was lowest, and stays. The model is looked at as it is evaluated (no dropout, running
+    statistics). A method that forgets starts the warm-up and the patience again; nothing is learned while one climbs.
+    """
+
+    name = "implicit-decay"
+    summary = "weight decay per layer or per weight, learned on validation by implicit gradients"
+
+    per: str = "layer"  # or "weight"
+    solver: str = "cg"
+    products: int = 5  # with the Hessian, in a meta-update
+    inner: int = 50  # steps between two meta-updates
+    warmup: int | None = None  # steps before the first; None: twice as many
+    batches: int = 4  # of training data in a meta-update
+    outer: str = "rmsprop"  # or "adam"
+    rate: float = 0.1  # the learning rate of λ
+    jump: float = 2.0  # what a meta-update multiplies or divides a decay by at most; 0: anything, as in the thesis
+    patience: int = 15  # meta-updates without a lower validation loss
+    damping: float | None = None  # None: above the most negative curvature met
+    alpha: float | None = None  # of Neumann's series; None: from the largest curvature
+
+    def __post_init__(self) -> None:
+        if self.per not in ("layer", "weight"):
+            raise unknown("value for per", self.per, ("layer", "weight"))
+        if self.solver not in SOLVERS:
+            raise unknown("solver", self.solver, SOLVERS)
+        if self.outer not in OUTER:
+            raise unknown("outer optimiser", self.outer, OUTER)
+        if not 0 < self.rate < math.inf:
+            raise RequestError(f"rate is {self.rate}: it must be above 0")
+        if self.jump != 0 and self.jump <= 1:
+            raise RequestError(f"jump is {self.jump}: it must be above 1, or 0 for no limit")
+        for key in ("batches", "patience"):
+            if not isinstance(getattr(self, key), int) or getattr(self, key) < 1:
+                raise RequestError(f"{key} is {getattr(self, key)}: it must be a whole number from 1")
+        self.schedule = (
+            T1T2() if self.solver == "t1t2"
+            else Schedule(2 * self.inner if self.warmup is None else self.warmup, self.inner)
+        )  # fmt: skip
+        self.solve = self.build()
+
+    def build(self) -> Solver:
+        """The solver that the settings name."""
+        damping = "auto" if self.damping is None else self.damping
+        if self.solver in ("identity", "t1t2"):
+            return Identity()
+        if self.solver == "neumann":
+            alpha = "auto" if self.alpha is None else self.alpha
+            return Neumann(self.products, alpha, damping)
+        return {"cg": CG, "minres": MINRES, "nystrom": Nystrom}[self.solver](self.products, damping)
+
+    @property
+    def passes(self) -> float:  # type: ignore[override]
+        """Of a step, with its share of a meta-update once the warm-up is over."""
+        products = 0 if isinstance(self.solve, Identity) else self.products
+        return 1 + self.batches * (2 + 2 * products) / self.schedule.inner
+
+    def begin(self, ctx: Context) -> None:
+        if ctx.val is None:
+            raise RequestError("implicit-decay learns on validation examples, and there are none: give val above 0")
+        if not ctx.train.resumable:
+            raise RequestError(
+                "implicit-decay takes training batches between two steps, which a DataLoader with persistent workers "
+                "cannot give: set persistent_workers=False, or pass its Dataset"
+            )
+        steps, first = ctx.clock.epochs * ctx.clock.steps, max(1, self.schedule.warmup)
+        if first > steps:
+            warnings.warn(
+                f"implicit-decay learns nothing in {steps} steps: its first meta-update comes after {first}; a smaller "
+                "inner or warmup would do",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self.model, self.optimizer = ctx.model, ctx.optimizer
+        self.raw: dict[str, nn.Parameter] = {}  # λ, made when all methods have changed the structure
+        self.warned = False
+
+    def make(self) -> None:
+        """Take the decay over from the optimiser."""
+        self.owner: dict[Tensor, str] = {}  # which λ belongs to which parameter
+        held = {p: group for group in self.optimizer.param_groups for p in group["params"]}
+        for path, parameter in self.model.named_parameters():
+            if parameter not in held:
+                continue
+            name = path if self.per == "weight" else path.rpartition(".")[0] or "model"
+            shape = parameter.shape if self.per == "weight" else ()
+            decay = max(LEAST, held[parameter].get("weight_decay", 0.0))
+            start = torch.full(shape, inverse_softplus(math.sqrt(decay / 2)), device=parameter.device)
+            self.raw.setdefault(name, nn.Parameter(start))
+            self.owner[parameter] = name
+        for group in self.optimizer.param_groups:
+            if "weight_decay" in group:
+                group["weight_decay"] = 0.0
+        self.outer_optimizer = OUTER[self.outer](self.raw.values(), lr=self.rate)
+        self.best: dict[str, Tensor] = {}
+        self.set_rates()
+
+    def set_rates(self) -> None:
+        """What the steps to come add to the gradient, per weight of each parameter."""
+        each = dict(zip(self.raw, SquaredDecay(list(self.raw.values())).rates(), strict=True))
+        self.rates = {parameter: each[name] for parameter, name in self.owner.items()}
+
+    def begin_generation(self, ctx: Context) -> None:
+        if not self.raw:
+            self.make()
+        self.lowest, self.waited, self.over = math.inf, 0, False
+
+    @torch.no_grad()
+    def before_step(self, ctx: Context) -> None:
+        for group in ctx.optimizer.param_groups:
+            held = [p for p in group["params"] if p.grad is not None and p in self.rates]
+            if held:
+                sign = -1.0 if group.get("maximize") else 1.0  # the optimiser will turn it: who climbs must shrink too
+                rates = [self.rates[p] for p in held]
+                torch._foreach_addcmul_([p.grad for p in held], held, rates, value=sign)
+
+    def end_step(self, ctx: Context) -> None:
+        step = ctx.clock.epoch * ctx.clock.steps + ctx.clock.step + 1
+        if not self.over and ctx.phase != "ascent" and self.schedule.due(step):
+            self.meta_update(ctx)
+
+    def meta_update(self, ctx: Context) -> None:
+        """One step of λ, or none and back to the best if that was long ago."""
+        weights = [p for p in self.owner if p.grad is not None]  # a step has just been made: others are not trained
+        names = list(dict.fromkeys(self.owner[p] for p in weights))
+        knobs = [self.raw[name] for name in names]
+        decay = SquaredDecay(knobs, [names.index(self.owner[p]) for p in weights])
+        with as_evaluated(ctx), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            train, train_passes = training_loss(ctx, self.batches)
+            val, val_passes = validation_loss(ctx, self.batches)
+            gradients, record = hypergradient(
+                train, val, weights, knobs, self.solve, penalty=decay,
+                all_reduce=ctx.engine.all_reduce if ctx.engine.world_size > 1 else None,
+            )  # fmt: skip
+        if caught and not self.warned:  # every meta-update would say so: the record of every epoch does
+            warnings.warn(str(caught[0].message), RuntimeWarning, stacklevel=2)
+            self.warned = True
+        ctx.passes += train_passes * (1 + 2 * record.products) + val_passes
+        if self.still_better(record.val_loss):
+            for knob, gradient in zip(knobs, gradients, strict=True):
+                knob.grad = gradient
+            self.step()
+        self.set_rates()
+        ctx.log(decay=self.found(), meta=asdict(record))
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """The outer optimiser's step, cut where a decay would jump: the weights need time to answer.
+
+        RMSprop begins with steps of ten times its rate, and a decay of 2·softplus(λ)² is nearly exponential in 2λ: a
+        few of them in the wrong direction, and all weights are gone (thesis, section 4.2.1).
+        """
+        before = [raw.detach().clone() for raw in self.raw.values()]
+        self.outer_optimizer.step()
+        self.outer_optimizer.zero_grad()
+        if self.jump:
+            most = math.log(self.jump) / 2
+            for raw, old in zip(self.raw.values(), before, strict=True):
+                raw.clamp_(old - most, old + most)
+
+    def still_better(self, loss: float) -> bool:
+        """Whether the validation loss has fallen lately; if not, λ is put back to where it was lowest."""
+        if loss < self.lowest:
+            self.lowest, self.waited = loss, 0
+            self.best = {name: raw.detach().clone() for name, raw in self.raw.items()}
+        else:
+            self.waited += 1
+        self.over = self.waited >= self.patience
+        if self.over:
+            self.put(self.best)
+        return not self.over
+
+    def found(self) -> dict[str, float]:
+        """The decay of every layer (or the mean over a tensor's weights), as an optimiser takes it."""
+        rates = SquaredDecay(list(self.raw.values())).rates()
+        return {name: float(rate.mean()) for name, rate in zip(self.raw, rates, strict=True)}
+
+    @torch.no_grad()
+    def put(self, raw: dict[str, Tensor]) -> None:
+        """Set λ."""
+        for name, value in raw.items():
+            self.raw[name].copy_(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        if not self.raw:
+            return {}
+        return {
+            "raw": {name: raw.detach() for name, raw in self.raw.items()},
+            "best": self.best,
+            "outer": self.outer_optimizer.state_dict(),
+            "lowest": self.lowest,
+            "waited": self.waited,
+            "over": self.over,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if not state:
+            return
+        self.make()
+        self.put(state["raw"])
+        self.set_rates()
+        self.outer_optimizer.load_state_dict(state["outer"])
+        self.best = {name: value.to(self.raw[name].device) for name, value in state["best"].items()}
+        self.lowest, self.waited, self.over = state["lowest"], state["waited"], state["over"]
+
+
+@contextmanager
+def as_evaluated(ctx: Context) -> Iterator[None]:
+    """The plain model in evaluation: nothing random, nothing updated, and no exchange of gradients to wait for."""
+    wrapped, ctx.wrapped = ctx.wrapped, ctx.model
+    ctx.model.eval()
+    try:
+        yield
+    finally:
+        ctx.wrapped, ctx.output = wrapped, None
+        ctx.wrapped.train()
+
+
+def training_loss(ctx: Context, batches: int) -> tuple[Loss, float]:
+    """What the method trains by, but for our penalty, on some batches of an epoch of their own; and their number."""
+    fresh = islice(ctx.train.epoch(APART + ctx.clock.step_index), batches)
+    x, y = (torch.cat(parts) for parts in zip(*fresh, strict=True))
+    mean = over_processes(ctx, len(x))
+
+    def loss() -> Tensor:
+        value = ctx.method.loss(ctx, (x, y))
+        extra = ctx.method.penalty(ctx, (x, y))
+        return (value if extra is None else value + extra) * (len(x) / mean)
+
+    return loss, mean * ctx.engine.world_size / ctx.settings.batch_size
+
+
+def validation_loss(ctx: Context, batches: int) -> tuple[list[Loss], float]:
+    """The loss on validation in chunks of so many batches, and the number of batches in all."""
+    assert ctx.val is not None
+    left, size = -(-VALIDATION // ctx.engine.world_size), batches * ctx.settings.batch_size
+    chunks: list[Batch] = []
+    for x, y in ctx.val.ordered():
+        chunks += zip(x[:left].split(size), y[:left].split(size), strict=True)
+        left -= len(x)
+        if left <= 0:
+            break
+    mean = over_processes(ctx, sum(len(x) for x, _ in chunks))
+
+    def loss(x: Tensor, y: Tensor) -> Tensor:
+        return ctx.measure(ctx.model(x), y) * (len(x) / mean)
+
+    return [partial(loss, x, y) for x, y in chunks], mean * ctx.engine.world_size / ctx.settings.batch_size
+
+
+def over_processes(ctx: Context, count: int) -> float:
+    """The mean count: by it each process weighs its share of a loss that is averaged over them."""
+    return float(ctx.engine.all_reduce(torch.tensor(float(count), device=ctx.device)))

@@ -1,0 +1,360 @@
+"""Solvers for (A + ρI)·x = b, where A is the Hessian of the training loss and b the gradient of the validation loss.
+
+=====================  =====================================================  =======================
+``Identity``           x = b                                                  no product
+``Neumann(K, α)``      x = α Σ_{j≤K} (I − αA)^j b      (equation 3.5)         K products
+``CG(K)``              conjugate gradients             (equation 3.7)         K products
+``MINRES(K)``          smallest residual in the same space; A may be          K products
+                       indefinite
+``Nystrom(r)``         A ≈ U·C⁺·Uᵀ + diagonal, inverted in closed form        r products, whatever b
+``Exact``              the dense inverse                                      as many as parameters
+=====================  =====================================================  =======================
+
+A solver is called with an :class:`Operator` and b, uses one product per iteration, stops where the residual
+relative to ‖b‖ is down to rounding, and reports what it met. ``damping="auto"`` is above an estimate of |λmin|,
+made from the same products (see :mod:`fallow.methods.hyper.krylov`), and so large that they solve the system.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fallow.core.errors import RequestError, WorkError
+from fallow.methods.hyper.krylov import FLAT, Krylov, enough, lanczos
+from fallow.methods.hyper.products import Operator
+
+USED_UP, CONVERGED = "all products used", "converged"
+LOOK = 16  # terms of Neumann between two looks at its convergence; its last two are always looked at
+PROBE = 10  # products after which Neumann chooses its α
+SOLVED = 0.03  # the residual that an automatic damping leaves: a cosine above .999 to the damped inverse
+DENSE = 12_000  # parameters of which the dense matrix takes a gigabyte
+
+
+@dataclass(frozen=True)
+class Solution:
+    """x, and how it was come by."""
+
+    x: Tensor
+    reason: str  # to stop
+    damping: float = 0.0  # ρ
+    residual: float | None = None  # ‖b − (A + ρI)x‖ / ‖b‖, where it is known
+    curvature: float | None = None  # the smallest met, without the damping
+
+
+class Solver(Protocol):
+    """What solves (A + ρI)·x = b."""
+
+    def __call__(self, A: Operator, b: Tensor) -> Solution: ...
+
+
+@dataclass(frozen=True)
+class Identity:
+    """x = b: as if A were the identity (equation 3.9). Right in its direction only, and where A is nearly so."""
+
+    def __call__(self, A: Operator, b: Tensor) -> Solution:
+        return Solution(b.clone(), "no system to solve")
+
+
+@dataclass(frozen=True)
+class Neumann:
+    """x = α Σ_{j=0..K} p_j, p_0 = b, p_{j+1} = p_j − α·A·p_j (algorithm 2, times α).
+
+    The partial sums are K steps of gradient descent, x ← x + α·(b − A·x), and are computed so; p_j is the residual
+    before a step. It converges for α < 2/λmax and A positive definite. Otherwise the p_j grow, and for a symmetric A
+    what grows once grows for ever: the last two tell. ``alpha="auto"`` is 1/λmax, known after the first products,
+    which count. The residual that is reported is p_K, before the last step: another would take another product.
+    """
+
+    terms: int = 10
+    alpha: float | str = "auto"
+    damping: float | str = 0.0
+
+    def __post_init__(self) -> None:
+        _count("terms", self.terms)
+        _damping(self.damping)
+        if self.alpha != "auto" and (isinstance(self.alpha, str) or not 0 < self.alpha < math.inf):
+            raise RequestError(f"alpha is {self.alpha!r}: it must be above 0, or 'auto'")
+
+    def __call__(self, A: Operator, b: Tensor) -> Solution:
+        first, alpha, damping = float(b.norm()), self.alpha, self.damping
+        done, curvature, growth = 0, math.inf, 0.0
+        if isinstance(alpha, str) or isinstance(damping, str):
+            *_, space = lanczos(A, b, min(self.terms, PROBE))
+            curvature, low, high = space.extremes()
+            damping = enough(low, high) if isinstance(damping, str) else damping
+            if high + damping <= 0:
+                raise _falls(curvature, damping)
+            alpha = 1 / (high + damping) if isinstance(alpha, str) else alpha
+            p, x, norms = _unrolled(space, alpha, damping)
+            x, moved = x.mul_(alpha), p.mul_(alpha)
+            done, norm, growth = len(space.main), norms[-1], norms[-1] / (norms[-2] or 1.0)
+        else:
+            x = moved = alpha * b
+            norm = first
+        reason = USED_UP
+        step = A.descent(b, alpha, damping)
+        for left in range(self.terms - done - 1, -1, -1):
+            if norm <= _tolerance(b) * first:
+                reason = CONVERGED
+                break
+            x, before = step(x), x
+            if left % LOOK < 2:  # every look reads all of x, which a small network's product notices
+                moved, last = torch.sub(x, before), moved
+            if left % LOOK == 0:
+                size, norm = A.finite(last.norm()), A.finite(moved.norm()) / alpha
+                if size > 0:
+                    growth = norm * alpha / size
+                    curvature = min(curvature, (1 - float(last @ moved) / size**2) / alpha - damping)
+        if growth > 1 + 1e-6 and norm > 1e3 * _tolerance(b) * first:
+            reason = "the series diverges"
+            cause = "alpha is too large" if curvature + damping >= 0 else f"it met the curvature {curvature:.3g}"
+            _warn(
+                f"the Neumann series diverges: its last term is {growth:.3g} times the one before with alpha = "
+                f"{alpha:.3g} and damping = {damping:.3g}; {cause}: alpha='auto' and damping='auto' would do, or CG"
+            )
+        return Solution(x, reason, damping, norm / first, curvature)
+
+
+@dataclass(frozen=True)
+class CG:
+    """Conjugate gradients (Hestenes & Stiefel 1952), one product per iteration.
+
+    With a given damping this is the textbook's recurrence, in the memory of four vectors. It stops where the curvature
+    p·(A + ρI)·p is not positive: there is no minimum along p. ``damping="auto"`` takes the same steps inside the
+    Krylov space, after choosing ρ by its Ritz values, and keeps as many vectors as iterations.
+    """
+
+    iterations: int = 10
+    damping: float | str = "auto"
+
+    def __post_init__(self) -> None:
+        _count("iterations", self.iterations)
+        _damping(self.damping)
+
+    def __call__(self, A: Operator, b: Tensor) -> Solution:
+        if isinstance(self.damping, str):
+            return _projected(A, b, self.iterations, self.damping, _galerkin)
+        rho, curvature, reason = self.damping, math.inf, USED_UP
+        x, r, p = torch.zeros_like(b), b.clone(), b.clone()
+        first = rr = float(r @ r)
+        for iteration in range(self.iterations):
+            Ap = A(p)
+            pp, pAp = float(p @ p), A.finite(p @ Ap)
+            curvature = min(curvature, pAp / pp)
+            if pAp + rho * pp <= 0:
+                if iteration == 0:
+                    raise _falls(curvature, rho)
+                _warn(
+                    f"conjugate gradients met the curvature {curvature:.3g}, beyond the damping {rho:.3g}, and stopped "
+                    f"after {iteration} iterations: damping above {-curvature:.3g} or 'auto' would do, or MINRES"
+                )
+                reason = "negative curvature"
+                break
+            step = rr / (pAp + rho * pp)
+            x.add_(p, alpha=step)
+            r.sub_(Ap, alpha=step)
+            if rho:
+                r.sub_(p, alpha=step * rho)
+            before, rr = rr, float(r @ r)
+            if rr <= _tolerance(b) ** 2 * first:
+                reason = CONVERGED
+                break
+            p.mul_(rr / before).add_(r)
+        return Solution(x, reason, rho, math.sqrt(rr / first), curvature)
+
+
+@dataclass(frozen=True)
+class MINRES:
+    """The smallest residual in the Krylov space (Paige & Saunders 1975), whether A + ρI is definite or not."""
+
+    iterations: int = 10
+    damping: float | str = "auto"
+
+    def __post_init__(self) -> None:
+        _count("iterations", self.iterations)
+        _damping(self.damping)
+
+    def __call__(self, A: Operator, b: Tensor) -> Solution:
+        found = _projected(A, b, self.iterations, self.damping, _least_squares)
+        _tell_if_falling(found)
+        return found
+
+
+@dataclass(frozen=True)
+class Nystrom:
+    """A ≈ U·C⁺·Uᵀ + D with U = (A − D)·Ω, C = Ωᵀ·U, Ω of ``rank`` random orthonormal columns, D the known diagonal.
+
+    (D + ρI + U·C⁺·Uᵀ)⁻¹ follows by Woodbury's identity (Hataya & Yamada 2023) from D + ρI > 0. The products do not
+    depend on b; at an equal number of them it is less accurate than CG. ``damping="auto"`` takes as many again.
+    """
+
+    rank: int = 10
+    damping: float | str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _count("rank", self.rank)
+        _damping(self.damping)
+
+    def __call__(self, A: Operator, b: Tensor) -> Solution:
+        draw = torch.Generator().manual_seed(self.seed)  # on the host: the same columns on every device and process
+        columns = torch.randn(len(b), min(self.rank, len(b)), generator=draw, dtype=b.dtype).to(b.device)
+        omega = torch.linalg.qr(columns).Q
+        U = torch.stack([A.without_diagonal(column.contiguous()) for column in omega.T], 1)
+        A.finite(U.sum())
+        C = omega.T @ U
+        C = (C + C.T) / 2
+        D = torch.zeros_like(b) if A.diagonal is None else A.diagonal
+        curvature = float(torch.linalg.eigvalsh(C + omega.T @ (D[:, None] * omega))[0])
+        rho = self.damping
+        if isinstance(rho, str):
+            *_, space = lanczos(A, b, self.rank)  # random columns hardly see the ends of the spectrum
+            least, low, high = space.extremes()
+            curvature = min(curvature, least)
+            rho = max(enough(low, high), float(torch.linalg.svdvals(U)[-1]))  # no smaller than what it leaves out
+        shift = D + rho
+        if float(shift.min()) <= 0:
+            raise RequestError(f"Nystrom has nothing to invert with damping = {rho:g}: it must be above 0")
+        inner = C + U.T @ (U / shift[:, None])
+        x = (b - U @ torch.linalg.solve(inner.double(), (U.T @ (b / shift)).double()).to(b.dtype)) / shift
+        found = Solution(x, USED_UP, rho, None, curvature)
+        _tell_if_falling(found)
+        return found
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The dense matrix, column by column, and its inverse: for small networks, and to measure the others by."""
+
+    damping: float | str = "auto"
+
+    def __post_init__(self) -> None:
+        _damping(self.damping)
+
+    def __call__(self, A: Operator, b: Tensor) -> Solution:
+        n = len(b)
+        if n > DENSE:
+            raise RequestError(f"Exact needs the {n} × {n} Hessian: that is for up to {DENSE} parameters, CG for more")
+        matrix = torch.stack([A(unit) for unit in torch.eye(n, dtype=b.dtype, device=b.device)]).double()
+        A.finite(matrix.sum())
+        matrix = (matrix + matrix.T) / 2
+        values = torch.linalg.eigvalsh(matrix)
+        low, high = float(values[0]), float(values[-1])
+        rho = enough(low, high) if isinstance(self.damping, str) else self.damping
+        matrix.diagonal().add_(rho)
+        x = torch.linalg.solve(matrix, b.double())
+        residual = float((b.double() - matrix @ x).norm() / b.double().norm())
+        found = Solution(x.to(b.dtype), "solved", rho, residual, low)
+        _tell_if_falling(found)
+        return found
+
+
+def _projected(A: Operator, b: Tensor, iterations: int, damping: float | str, small: _Small) -> Solution:
+    """The solution in the Krylov space: Q·y, with y and its residual from the small problem in T.
+
+    The damping "auto" is above the most negative curvature, and doubled until these products solve the system.
+    """
+    reason = USED_UP
+    for space in lanczos(A, b, iterations):
+        curvature, low, high = space.extremes()
+        rho = enough(low, high) if isinstance(damping, str) else damping
+        if isinstance(damping, str) and low + rho <= 0:
+            raise _falls(curvature, rho)
+        y, residual = small(space, rho)
+        if residual <= _tolerance(b):
+            reason = CONVERGED
+            break
+    while isinstance(damping, str) and residual > SOLVED:
+        rho = max(2 * rho, FLAT * abs(high))
+        y, residual = small(space, rho)
+    return Solution(space.combine(y), reason, rho, residual, curvature)
+
+
+class _Small(Protocol):
+    """Solves the small problem: gives y, and the residual relative to ‖b‖."""
+
+    def __call__(self, space: Krylov, damping: float) -> tuple[Tensor, float]: ...
+
+
+def _galerkin(space: Krylov, damping: float) -> tuple[Tensor, float]:
+    """(T + ρI)·y = ‖b‖·e_1: conjugate gradients."""
+    T = space.matrix()
+    T.diagonal().add_(damping)
+    y = torch.linalg.solve(T, _unit(len(T), space.norm))
+    return y, space.side[-1] * abs(float(y[-1])) / space.norm
+
+
+def _least_squares(space: Krylov, damping: float) -> tuple[Tensor, float]:
+    """The y with the smallest ‖[T + ρI; β·e_jᵀ]·y − ‖b‖·e_1‖: MINRES."""
+    T = space.matrix()
+    T.diagonal().add_(damping)
+    tall = torch.cat([T, _unit(len(T), space.side[-1]).flip(0)[None]])
+    wanted = _unit(len(tall), space.norm)
+    y = torch.linalg.lstsq(tall, wanted[:, None], driver="gelsd").solution[:, 0]
+    return y, float((wanted - tall @ y).norm()) / space.norm
+
+
+def _unrolled(space: Krylov, alpha: float, damping: float) -> tuple[Tensor, Tensor, list[float]]:
+    """Neumann's p_j and Σ_{i≤j} p_i after the products in the space, and the norms of p_0 … p_j.
+
+    The powers are taken of T, with a row for q_{j+1}; its own diagonal entry would matter from p_{j+1} on only.
+    """
+    T = space.matrix()
+    if space.side[-1]:
+        size = len(T)
+        T = torch.nn.functional.pad(T, (0, 1, 0, 1))
+        T[size, size - 1] = space.side[-1]
+    T.diagonal().add_(damping)
+    p = total = _unit(len(T), space.norm)
+    norms = [float(p.norm())]
+    for _ in space.main:
+        p = p - alpha * (T @ p)
+        total = total + p
+        norms.append(float(p.norm()))
+    return space.combine(p), space.combine(total), norms
+
+
+def _unit(size: int, length: float) -> Tensor:
+    unit = torch.zeros(size, dtype=torch.float64)
+    unit[0] = length
+    return unit
+
+
+def _tolerance(b: Tensor) -> float:
+    """Of the residual relative to ‖b‖: what rounding leaves."""
+    return 10 * torch.finfo(b.dtype).eps
+
+
+def _falls(curvature: float, damping: float) -> WorkError:
+    return WorkError(
+        f"the training loss has the curvature {curvature:.3g} along the validation gradient, beyond the damping "
+        f"{damping:.3g}: there is no minimum there; train on, or give damping='auto' or one above {-curvature:.3g}"
+    )
+
+
+def _tell_if_falling(found: Solution) -> None:
+    if found.curvature is not None and found.curvature + found.damping < 0:
+        _warn(
+            f"the training loss has the curvature {found.curvature:.3g}, beyond the damping {found.damping:.3g}: the "
+            f"weights are at no minimum, and the gradient is that of a saddle; damping='auto' would do"
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _count(name: str, value: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise RequestError(f"{name} is {value!r}: it must be a whole number from 1")
+
+
+def _damping(value: float | str) -> None:
+    if value != "auto" and (isinstance(value, str) or not 0 <= value < math.inf):
+        raise RequestError(f"damping is {value!r}: it must be 0 or above, or 'auto'")
