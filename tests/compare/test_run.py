@@ -431,6 +431,9 @@ def test_ctrl_c_stops_and_the_same_call_goes_on(data: str, tmp_path: Path, monke
     assert signal.getsignal(signal.SIGINT) == handler
     done = len(list((tmp_path / "out").glob("runs/*/outcome.json")))
     assert 0 < done < 4
+    assert not any(
+        "reason" in (outcome(path) or {}) for path in (tmp_path / "out").glob("runs/*")
+    )  # to stop is no failure
     assert not (tmp_path / "out" / "stop").exists()
     ran(asked, tmp_path / "out")
     assert before.items() <= state(tmp_path / "out").items()
@@ -439,13 +442,11 @@ def test_ctrl_c_stops_and_the_same_call_goes_on(data: str, tmp_path: Path, monke
 
 
 ROOT = Path(__file__).parents[2]
-KILLED = {
-    "train": 200,
-    "models": ["scnn:width=4,dense=16"],
-    "settings": {"generations": 3, "epochs": 4, "batch_size": 32},
-}
-FLAGS = ("--train", 200, "--models", "scnn:width=4,dense=16", "--generations", 3, "--epochs", 4, "--batch-size", 32,
-         "--methods", "llf", "--seeds", 2, "--workers", 2)  # fmt: skip
+KILLED = {"train": 200, "models": ["scnn:width=4,dense=16"], "settings": {"epochs": 8, "batch_size": 32}}
+FLAGS = (
+    "--train", 200, "--models", "scnn:width=4,dense=16", "--generations", 2, "--epochs", 8, "--batch-size", 32,
+    "--methods", "llf", "--seeds", 2, "--workers", 2,
+)  # fmt: skip
 
 
 def children(parent: int) -> list[int]:
@@ -481,7 +482,7 @@ def alive(pid: int) -> bool:
 def until(condition: Any, child: subprocess.Popen) -> None:
     """Wait for a moment, not for a time."""
     while not condition():
-        assert child.poll() is None, child.communicate()
+        assert child.poll() is None, "it ended too early"
         time.sleep(0.01)
 
 
@@ -489,32 +490,32 @@ def until(condition: Any, child: subprocess.Popen) -> None:
 def test_sigkill_of_a_worker_then_of_the_parent(tmp_path: Path) -> None:
     out = tmp_path / "out"
     asked = plan("digits", "llf", **KILLED)
-    child = subprocess.Popen(
-        [sys.executable, "-m", "fallow", "compare", "digits", *map(str, FLAGS), "--out", str(out)],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    with open(tmp_path / "errors", "w") as errors:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "fallow", "compare", "digits", *map(str, FLAGS), "--out", str(out)],
+            cwd=ROOT, stdout=errors, stderr=errors, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
 
     def done() -> int:
         return len(list(out.glob("runs/*/outcome.json")))
 
     try:
         until(lambda: any(path.stat().st_size for path in out.glob("runs/*/metrics.jsonl")), child)
-        first = workers(child.pid)
+        with pytest.raises(RequestError, match="another process is at work"), running._home(out):
+            pass
+        first, so_far = workers(child.pid), done()
         assert len(first) == 2
-        with pytest.raises(RequestError, match="another process is at work"):
-            ran(asked, out)
         os.kill(first[0], signal.SIGKILL)  # the comparison goes on with other workers
-        so_far = done()
         until(lambda: done() > so_far and set(workers(child.pid)) - set(first), child)
         second = workers(child.pid)
     finally:
         child.kill()
-    _, err = child.communicate()
-    assert "Traceback" not in err
+        child.wait()
+    assert "Traceback" not in (tmp_path / "errors").read_text()
     deadline = time.monotonic() + 60
     while any(map(alive, second)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(map(alive, second)), "a worker trains on without its parent"
+    assert not any(map(alive, second)), "a worker lives on without its parent"
 
     finished = tuple(f"runs/{path.parent.name}/" for path in out.glob("runs/*/outcome.json"))
     assert 0 < len(finished) < 8

@@ -10,6 +10,7 @@ import torch
 
 import fallow
 from fallow import models
+from fallow.core.lock import locked
 from fallow.data import Data
 from fallow.data.stream import stream
 from fallow.evaluate.accuracy import score
@@ -22,15 +23,24 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two gloo processes train by every method."""
-    folder = tmp_path_factory.mktemp("two")
+    """Two gloo processes train by every method, once for all of pytest's workers."""
+    shared = tmp_path_factory.getbasetemp()
+    folder = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "two"
+    folder.mkdir(exist_ok=True)
+    with locked(folder / "lock", wait=True):
+        if not (folder / "done").exists():
+            train(folder)
+            (folder / "done").touch()
+    return folder
+
+
+def train(folder: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     subprocess.run(
         [*command, "-m", "tests.contract.two_processes", str(folder)], check=True, cwd=ROOT, env=environment,
         capture_output=True,
     )  # fmt: skip
-    return folder
 
 
 @pytest.mark.xdist_group("two processes")

@@ -24,7 +24,7 @@ else:
 
 METHODS = ("llf", "seal", "lw", "fam", "sam", "ema", "swa", "mixup", "cutmix", "dropout")
 SEEDS, QUICK_SEEDS = 5, 2
-STEPS = 240  # of the optimiser in a generation, where the epochs are not given; a quarter of it for a quick look
+STEPS = 200  # of the optimiser in a generation, where the epochs are not given; a quarter of it for a quick look
 GROW = ("data", "methods", "models", "seeds")  # an existing comparison may be asked for more of these
 LONGEST = 80  # letters of a part of a file's name
 BUDGETS = {"passes": "forward-backward passes", "steps": "steps of the optimiser"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from fallow.core.lock import locked
 OUTCOME = "outcome.json"
 STOP = "stop"  # a file in the comparison's folder that asks all workers, wherever they are, to stop
 CHECKPOINT_EVERY = 10.0  # seconds
+FOLLOW = 0.5  # seconds between two looks at the parent
 ALONE = threading.Lock()  # a cluster may work in threads, and torch's random state belongs to the whole process
 
 
@@ -51,6 +53,8 @@ def work(task: Task) -> None:
     home = task.folder.parent.parent
     if _token(home) != task.comparison:
         raise WorkError(f"{home} is not there on this machine: put --out where all machines see it")
+    if task.parent not in (None, os.getpid()):
+        _follow(task.parent)
     with ALONE:
         if (home / STOP).exists():
             return
@@ -96,7 +100,7 @@ def _run(task: Task) -> dict[str, Any] | None:
             out=task.folder,
             resume=(task.folder / "run.json").exists(),
             device=task.device,
-            observer=lambda _: _follow(task),
+            observer=lambda _: _heed(task),
             checkpoint_every=CHECKPOINT_EVERY,
             test_at_end=True,
             **cell.settings,
@@ -117,10 +121,20 @@ def _load(source: str, options: tuple[tuple[str, Any], ...], seed: int, version:
     return load(source, seed=seed, **dict(options))
 
 
-def _follow(task: Task) -> None:
-    """A child whose parent was killed ends at once: the same command will go on from its checkpoint."""
-    if task.parent is not None and os.getpid() != task.parent and os.getppid() != task.parent:
+@lru_cache  # once in a process is enough
+def _follow(parent: int) -> None:
+    """A child whose parent was killed ends too, idle or not: the same command will go on from its checkpoint."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(FOLLOW)
         os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _heed(task: Task) -> None:
+    """Stop if someone asks for it."""
     if (task.folder.parent.parent / STOP).exists():
         raise Halted
 

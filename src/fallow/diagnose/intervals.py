@@ -32,7 +32,7 @@ def half_width(samples: Array) -> float:
     """Half the 95 % interval of the mean of p independent samples: t_{.985, p−1} s / √p.
 
     >>> round(half_width(np.array([1.0, 2.0, 3.0])), 3)
-    3.257
+    3.258
     """
     count = len(samples)
     if count < 2:

@@ -149,7 +149,8 @@ def spectrum(
     rules = [
         tridiagonal(product, draw(), probe_steps, without=vectors, window=room) for _ in range(probes if rest else 0)
     ]
-    sums = Sums(known, rules, rest)
+    scale = max(abs(highest[0].value), abs(smallest.value))
+    sums = Sums(known, rules, rest, torch.finfo(hessian.dtype).eps * scale)
     batches = None
     if batch_size is not None:
         batches = top_of_batches(

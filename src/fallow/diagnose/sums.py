@@ -36,10 +36,13 @@ class Density:
 
 
 class Sums:
-    """Sums over ``known`` eigenvalues and over ``rest`` more, for which each probe has left a quadrature rule."""
+    """Sums over ``known`` eigenvalues and over ``rest`` more, for which each probe has left a quadrature rule.
 
-    def __init__(self, known: Array, probes: list[Tridiagonal], rest: int) -> None:
-        self.known, self.probes, self.rest = known, probes, rest
+    Eigenvalues below ``rounding`` cannot be told from 0.
+    """
+
+    def __init__(self, known: Array, probes: list[Tridiagonal], rest: int, rounding: float = 0.0) -> None:
+        self.known, self.probes, self.rest, self.rounding = known, probes, rest, rounding
         self.rules = [probe.gauss() for probe in probes]
 
     def negative_mass(self) -> Estimate:
@@ -55,10 +58,11 @@ class Sums:
             lost, whole = lost + below.mean(), whole + size.mean()
         if whole == 0:
             return Estimate(0.0, 0.0, 0.0)
-        share, spread = lost / whole, 0.0
+        share = lost / whole
+        spread = self.rounding * (self.rest + len(self.known)) / whole
         if self.rules:
             other = self._each([probe.radau(0.0) for probe in self.probes], _negative)
-            spread = (half_width(below - share * size) + np.abs(other - below).mean()) / whole
+            spread += (half_width(below - share * size) + np.abs(other - below).mean()) / whole
         return _between(share, share - spread, share + spread)
 
     def share_below(self, point: float) -> Estimate:
@@ -73,7 +77,8 @@ class Sums:
         bounds = np.array([probe.bounds(point) for probe in self.probes])
         least = bounds[:, 0].mean() - half_width(bounds[:, 0])
         most = bounds[:, 1].mean() + half_width(bounds[:, 1])
-        return _between(*((sure + self.rest * share) / total for share in (value, least, most)))
+        shares = (value, min(value, least), max(value, most))
+        return _between(*((sure + self.rest * share) / total for share in shares))
 
     def density(self, width: float) -> Density:
         """The density on a grid from the smallest eigenvalue to the largest, with room for the blur."""

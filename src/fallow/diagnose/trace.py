@@ -18,7 +18,7 @@ from fallow.diagnose.lanczos import Lanczos, Product
 
 
 def hutch(product: Product, known: Lanczos, probes: int, generator: torch.Generator) -> Estimate:
-    """The trace with its 95 % interval, exact when ``known`` spans the whole space.
+    """The trace with its 95 % interval, exact but for rounding when ``known`` spans the whole space.
 
     >>> matrix = torch.diag(torch.arange(1.0, 101.0))
     >>> from fallow.diagnose.lanczos import ends
@@ -27,13 +27,12 @@ def hutch(product: Product, known: Lanczos, probes: int, generator: torch.Genera
     >>> found.low < 5050 < found.high
     True
     """
-    exact = float(known.values.sum())
     basis = known.basis
-    if len(basis) == basis.shape[1]:
-        return Estimate(exact, exact - known.rounding * len(basis), exact + known.rounding * len(basis))
-    samples = np.array([_sample(product, basis, generator) for _ in range(probes)])
-    value, width = exact + samples.mean(), half_width(samples)
-    return Estimate(float(value), float(value - width), float(value + width))
+    value, width = float(known.values.sum()), known.rounding * len(basis)
+    if len(basis) < basis.shape[1]:
+        samples = np.array([_sample(product, basis, generator) for _ in range(probes)])
+        value, width = value + float(samples.mean()), width + half_width(samples)
+    return Estimate(value, value - width, value + width)
 
 
 def _sample(product: Product, basis: Tensor, generator: torch.Generator) -> float:
