@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
-from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fallow.core.context import Batch, Context
+from fallow.core.context import Context
 from fallow.core.errors import RequestError, unknown
 from fallow.core.method import Method
 from fallow.methods.hyper.implicit import hypergradient
+from fallow.methods.hyper.losses import as_evaluated, training_loss, validation_loss
 from fallow.methods.hyper.penalty import SquaredDecay, inverse_softplus
-from fallow.methods.hyper.products import Loss
 from fallow.methods.hyper.schedule import T1T2, Schedule
-from fallow.methods.hyper.solvers import CG, MINRES, Identity, Neumann, Nystrom, Solver
+from fallow.methods.hyper.solution import Solver
+from fallow.methods.hyper.solvers import CG, MINRES, Identity, Neumann, Nystrom
 
 SOLVERS = ("identity", "neumann", "cg", "minres", "nystrom", "t1t2")
 OUTER = {"rmsprop": torch.optim.RMSprop, "adam": torch.optim.Adam}
-VALIDATION = 2000  # examples: always the same, so that losses of two meta-updates can be compared
-APART = 1 << 40  # names epochs of training data that the training itself never comes to
 LEAST = 1e-6  # the decay to begin with where there is none: at 0 there would be no gradient
 
 
@@ -245,52 +240,3 @@ class ImplicitDecay(Method):
         self.outer_optimizer.load_state_dict(state["outer"])
         self.best = {name: value.to(self.raw[name].device) for name, value in state["best"].items()}
         self.lowest, self.waited, self.over = state["lowest"], state["waited"], state["over"]
-
-
-@contextmanager
-def as_evaluated(ctx: Context) -> Iterator[None]:
-    """The plain model in evaluation: nothing random, nothing updated, and no exchange of gradients to wait for."""
-    wrapped, ctx.wrapped = ctx.wrapped, ctx.model
-    ctx.model.eval()
-    try:
-        yield
-    finally:
-        ctx.wrapped, ctx.output = wrapped, None
-        ctx.wrapped.train()
-
-
-def training_loss(ctx: Context, batches: int) -> tuple[Loss, float]:
-    """What the method trains by, but for our penalty, on some batches of an epoch of their own; and their number."""
-    fresh = islice(ctx.train.epoch(APART + ctx.clock.step_index), batches)
-    x, y = (torch.cat(parts) for parts in zip(*fresh, strict=True))
-    mean = over_processes(ctx, len(x))
-
-    def loss() -> Tensor:
-        value = ctx.method.loss(ctx, (x, y))
-        extra = ctx.method.penalty(ctx, (x, y))
-        return (value if extra is None else value + extra) * (len(x) / mean)
-
-    return loss, mean * ctx.engine.world_size / ctx.settings.batch_size
-
-
-def validation_loss(ctx: Context, batches: int) -> tuple[list[Loss], float]:
-    """The loss on validation in chunks of so many batches, and the number of batches in all."""
-    assert ctx.val is not None
-    left, size = -(-VALIDATION // ctx.engine.world_size), batches * ctx.settings.batch_size
-    chunks: list[Batch] = []
-    for x, y in ctx.val.ordered():
-        chunks += zip(x[:left].split(size), y[:left].split(size), strict=True)
-        left -= len(x)
-        if left <= 0:
-            break
-    mean = over_processes(ctx, sum(len(x) for x, _ in chunks))
-
-    def loss(x: Tensor, y: Tensor) -> Tensor:
-        return ctx.measure(ctx.model(x), y) * (len(x) / mean)
-
-    return [partial(loss, x, y) for x, y in chunks], mean * ctx.engine.world_size / ctx.settings.batch_size
-
-
-def over_processes(ctx: Context, count: int) -> float:
-    """The mean count: by it each process weighs its share of a loss that is averaged over them."""
-    return float(ctx.engine.all_reduce(torch.tensor(float(count), device=ctx.device)))

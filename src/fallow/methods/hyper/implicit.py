@@ -21,7 +21,8 @@ from fallow.core.errors import RequestError, WorkError
 from fallow.methods.hyper.inner import Inner
 from fallow.methods.hyper.penalty import Penalty
 from fallow.methods.hyper.products import Loss, Slopes, add, differentiate, flat, scalar, shaped
-from fallow.methods.hyper.solvers import CG, Solver
+from fallow.methods.hyper.solution import Solver
+from fallow.methods.hyper.solvers import CG
 
 FAR = 0.5  # of the validation gradient: an inner gradient above this is hardly that of a minimum
 

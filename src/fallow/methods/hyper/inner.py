@@ -38,37 +38,32 @@ class Inner(Operator):
         if penalty is not None:
             exact = penalty.at(weights)
             diagonal, self.closed = flat(exact.diagonal, weights), exact.mixed
-            slopes = add(slopes, exact.gradient)
+            slopes = [g if s is None else g.add_(s) for g, s in zip(exact.gradient, slopes, strict=True)]
         self.gradient_norm = math.hypot(*(float(s.norm()) for s in slopes if s is not None))
         super().__init__(apply, diagonal)
 
     @property
     def idle(self) -> list[int]:
         """The weights that do not enter."""
-        return [] if self.penalty else [i for i, slope in enumerate(self.data.slopes) if slope is None]
+        return [] if self.penalty is not None else [i for i, slope in enumerate(self.data.slopes) if slope is None]
 
-    def descent(self, b: Tensor, alpha: float, damping: float) -> Callable[[Tensor], Tensor]:
-        """(1 − α(d + ρ)) ⊙ x + α·b − α·H·x, d the diagonal, with few passes over memory and none of it fresh.
+    def horner(self, x: Tensor, b: Tensor, alpha: float, damping: float) -> Callable[[], None]:
+        """The step as b + (1 − α(d + ρ)) ⊙ x − α·∂²L/∂w²·x, d the diagonal, with few passes over memory.
 
         For a small network these take as long as its arithmetic.
         """
         if self.diagonal is None or self.shared:
-            return super().descent(b, alpha, damping)
-        shrink = (self.diagonal + damping).mul_(-alpha).add_(1)
-        start, spare = alpha * b, torch.empty_like(b)
-        fixed = list(zip(shaped(shrink, self.weights), shaped(start, self.weights), strict=True))
+            return super().horner(x, b, alpha, damping)
+        shrink = torch.rsub(self.diagonal, 1 - alpha * damping, alpha=alpha)
+        places, factors, terms = (shaped(vector, self.weights) for vector in (x, shrink, b))
 
-        def step(x: Tensor) -> Tensor:
-            nonlocal spare
+        def step() -> None:
             self.products += 1
-            parts, places = shaped(x, self.weights), shaped(spare, self.weights)
-            slopes = self.data.product(parts, self.weights)
-            for (factor, term), part, place, slope in zip(fixed, parts, places, slopes, strict=True):
-                torch.addcmul(term, factor, part, out=place)
+            slopes = self.data.product(places, self.weights)
+            for place, factor, term, slope in zip(places, factors, terms, slopes, strict=True):
+                torch.addcmul(term, factor, place, out=place)
                 if slope is not None:
                     place.sub_(slope, alpha=alpha)
-            spare, result = x, spare
-            return result
 
         return step
 

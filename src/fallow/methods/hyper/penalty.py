@@ -15,7 +15,7 @@ from fallow.core.errors import RequestError
 class Derivatives(NamedTuple):
     """Of a penalty P(w, λ), at the present w and λ."""
 
-    gradient: Sequence[Tensor]  # ∂P/∂w
+    gradient: Sequence[Tensor]  # ∂P/∂w, in memory that may be written to
     diagonal: Sequence[Tensor]  # of ∂²P/∂w², which is 0 elsewhere
     mixed: Callable[[Sequence[Tensor]], Sequence[Tensor]]  # x ↦ Σ x·∂²P/∂w∂λ, for every hyperparameter
 
@@ -62,7 +62,7 @@ class SquaredDecay:
     def at(self, params: Sequence[Tensor]) -> Derivatives:
         """2·s² ⊙ w, 2·s², and x ↦ Σ 4·s·s' ⊙ w ⊙ x, with s = softplus(λ) and s' = sigmoid(λ)."""
         scales = [functional.softplus(raw) for raw in self.hyperparams]
-        rates = [2 * s.square() for s in scales]
+        rates = [s.square().mul_(2) for s in scales]
         weights = [w.detach() for w in params]
 
         @torch.no_grad()

@@ -35,11 +35,11 @@ class Operator:
         self.products += 1
         return self.apply(v)
 
-    def descent(self, b: Tensor, alpha: float, damping: float) -> Callable[[Tensor], Tensor]:
-        """The step x ↦ x + α·(b − (A + ρI)·x) down xᵀ(A + ρI)x/2 − bᵀx; it may overwrite the x before the last."""
+    def horner(self, x: Tensor, b: Tensor, alpha: float, damping: float) -> Callable[[], None]:
+        """The step x ← b + (I − α(A + ρI))·x, in place, to be taken again and again."""
 
-        def step(x: Tensor) -> Tensor:
-            return torch.add(x, b - self(x), alpha=alpha).sub_(x, alpha=alpha * damping)
+        def step() -> None:
+            x.sub_(self(x).add_(x, alpha=damping), alpha=alpha).add_(b)
 
         return step
 

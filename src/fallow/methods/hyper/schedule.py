@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fallow.core.errors import RequestError
-from fallow.methods.hyper.solvers import Identity, Solver
+from fallow.methods.hyper.solution import Solver
+from fallow.methods.hyper.solvers import Identity
 
 
 @dataclass(frozen=True)

@@ -18,39 +18,30 @@ made from the same products (see :mod:`fallow.methods.hyper.krylov`), and so lar
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from fallow.core.errors import RequestError, WorkError
-from fallow.methods.hyper.krylov import FLAT, Krylov, enough, lanczos
+from fallow.core.errors import RequestError
+from fallow.methods.hyper.krylov import enough, lanczos
 from fallow.methods.hyper.products import Operator
+from fallow.methods.hyper.projected import galerkin, least_squares, projected, unrolled
+from fallow.methods.hyper.solution import (
+    CONVERGED,
+    USED_UP,
+    Solution,
+    check_count,
+    check_damping,
+    falls,
+    tell_if_falling,
+    tolerance,
+    warn,
+)
 
-USED_UP, CONVERGED = "all products used", "converged"
 LOOK = 16  # terms of Neumann between two looks at its convergence; its last two are always looked at
 PROBE = 10  # products after which Neumann chooses its α
-SOLVED = 0.03  # the residual that an automatic damping leaves: a cosine above .999 to the damped inverse
 DENSE = 12_000  # parameters of which the dense matrix takes a gigabyte
-
-
-@dataclass(frozen=True)
-class Solution:
-    """x, and how it was come by."""
-
-    x: Tensor
-    reason: str  # to stop
-    damping: float = 0.0  # ρ
-    residual: float | None = None  # ‖b − (A + ρI)x‖ / ‖b‖, where it is known
-    curvature: float | None = None  # the smallest met, without the damping
-
-
-class Solver(Protocol):
-    """What solves (A + ρI)·x = b."""
-
-    def __call__(self, A: Operator, b: Tensor) -> Solution: ...
 
 
 @dataclass(frozen=True)
@@ -63,12 +54,12 @@ class Identity:
 
 @dataclass(frozen=True)
 class Neumann:
-    """x = α Σ_{j=0..K} p_j, p_0 = b, p_{j+1} = p_j − α·A·p_j (algorithm 2, times α).
+    """x = α Σ_{j=0..K} p_j, p_0 = b, p_{j+1} = p_j − α·A·p_j (algorithm 2, times α): K steps of descent, unrolled.
 
-    The partial sums are K steps of gradient descent, x ← x + α·(b − A·x), and are computed so; p_j is the residual
-    before a step. It converges for α < 2/λmax and A positive definite. Otherwise the p_j grow, and for a symmetric A
-    what grows once grows for ever: the last two tell. ``alpha="auto"`` is 1/λmax, known after the first products,
-    which count. The residual that is reported is p_K, before the last step: another would take another product.
+    The sum is computed by Horner's rule, s ← b + (I − αA)·s, and p_j as the difference of two sums. It converges for
+    α < 2/λmax and A positive definite. Otherwise the p_j grow, and for a symmetric A what grows once grows for ever:
+    the last two tell. ``alpha="auto"`` is 1/λmax, known after the first products, which count. The residual that is
+    reported is p_K, that of the sum before its last term: another would take another product.
     """
 
     terms: int = 10
@@ -76,49 +67,49 @@ class Neumann:
     damping: float | str = 0.0
 
     def __post_init__(self) -> None:
-        _count("terms", self.terms)
-        _damping(self.damping)
+        check_count("terms", self.terms)
+        check_damping(self.damping)
         if self.alpha != "auto" and (isinstance(self.alpha, str) or not 0 < self.alpha < math.inf):
             raise RequestError(f"alpha is {self.alpha!r}: it must be above 0, or 'auto'")
 
     def __call__(self, A: Operator, b: Tensor) -> Solution:
-        first, alpha, damping = float(b.norm()), self.alpha, self.damping
+        first = norm = float(b.norm())
+        alpha, damping, reason = self.alpha, self.damping, USED_UP
         done, curvature, growth = 0, math.inf, 0.0
         if isinstance(alpha, str) or isinstance(damping, str):
             *_, space = lanczos(A, b, min(self.terms, PROBE))
             curvature, low, high = space.extremes()
             damping = enough(low, high) if isinstance(damping, str) else damping
             if high + damping <= 0:
-                raise _falls(curvature, damping)
+                raise falls(curvature, damping)
             alpha = 1 / (high + damping) if isinstance(alpha, str) else alpha
-            p, x, norms = _unrolled(space, alpha, damping)
-            x, moved = x.mul_(alpha), p.mul_(alpha)
+            p, total, norms = unrolled(space, alpha, damping)
             done, norm, growth = len(space.main), norms[-1], norms[-1] / (norms[-2] or 1.0)
         else:
-            x = moved = alpha * b
-            norm = first
-        reason = USED_UP
-        step = A.descent(b, alpha, damping)
+            p, total = b, b.clone()
+        step = A.horner(total, b, alpha, damping)
         for left in range(self.terms - done - 1, -1, -1):
-            if norm <= _tolerance(b) * first:
+            if norm <= tolerance(b) * first:
                 reason = CONVERGED
                 break
-            x, before = step(x), x
-            if left % LOOK < 2:  # every look reads all of x, which a small network's product notices
-                moved, last = torch.sub(x, before), moved
+            look = left % LOOK < 2  # every look reads all of the sum, which a small network's product notices
+            before = total.clone() if look else total
+            step()
+            if look:
+                last, p = p, torch.sub(total, before, out=before)
             if left % LOOK == 0:
-                size, norm = A.finite(last.norm()), A.finite(moved.norm()) / alpha
+                size, norm = A.finite(last.norm()), A.finite(p.norm())
                 if size > 0:
-                    growth = norm * alpha / size
-                    curvature = min(curvature, (1 - float(last @ moved) / size**2) / alpha - damping)
-        if growth > 1 + 1e-6 and norm > 1e3 * _tolerance(b) * first:
+                    growth = norm / size
+                    curvature = min(curvature, (1 - float(last @ p) / size**2) / alpha - damping)
+        if growth > 1 + 1e-6 and norm > 1e3 * tolerance(b) * first:
             reason = "the series diverges"
             cause = "alpha is too large" if curvature + damping >= 0 else f"it met the curvature {curvature:.3g}"
-            _warn(
+            warn(
                 f"the Neumann series diverges: its last term is {growth:.3g} times the one before with alpha = "
                 f"{alpha:.3g} and damping = {damping:.3g}; {cause}: alpha='auto' and damping='auto' would do, or CG"
             )
-        return Solution(x, reason, damping, norm / first, curvature)
+        return Solution(total.mul_(alpha), reason, damping, norm / first, curvature)
 
 
 @dataclass(frozen=True)
@@ -134,12 +125,12 @@ class CG:
     damping: float | str = "auto"
 
     def __post_init__(self) -> None:
-        _count("iterations", self.iterations)
-        _damping(self.damping)
+        check_count("iterations", self.iterations)
+        check_damping(self.damping)
 
     def __call__(self, A: Operator, b: Tensor) -> Solution:
         if isinstance(self.damping, str):
-            return _projected(A, b, self.iterations, self.damping, _galerkin)
+            return projected(A, b, self.iterations, self.damping, galerkin)
         rho, curvature, reason = self.damping, math.inf, USED_UP
         x, r, p = torch.zeros_like(b), b.clone(), b.clone()
         first = rr = float(r @ r)
@@ -149,8 +140,8 @@ class CG:
             curvature = min(curvature, pAp / pp)
             if pAp + rho * pp <= 0:
                 if iteration == 0:
-                    raise _falls(curvature, rho)
-                _warn(
+                    raise falls(curvature, rho)
+                warn(
                     f"conjugate gradients met the curvature {curvature:.3g}, beyond the damping {rho:.3g}, and stopped "
                     f"after {iteration} iterations: damping above {-curvature:.3g} or 'auto' would do, or MINRES"
                 )
@@ -162,7 +153,7 @@ class CG:
             if rho:
                 r.sub_(p, alpha=step * rho)
             before, rr = rr, float(r @ r)
-            if rr <= _tolerance(b) ** 2 * first:
+            if rr <= tolerance(b) ** 2 * first:
                 reason = CONVERGED
                 break
             p.mul_(rr / before).add_(r)
@@ -177,12 +168,12 @@ class MINRES:
     damping: float | str = "auto"
 
     def __post_init__(self) -> None:
-        _count("iterations", self.iterations)
-        _damping(self.damping)
+        check_count("iterations", self.iterations)
+        check_damping(self.damping)
 
     def __call__(self, A: Operator, b: Tensor) -> Solution:
-        found = _projected(A, b, self.iterations, self.damping, _least_squares)
-        _tell_if_falling(found)
+        found = projected(A, b, self.iterations, self.damping, least_squares)
+        tell_if_falling(found)
         return found
 
 
@@ -199,8 +190,8 @@ class Nystrom:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _count("rank", self.rank)
-        _damping(self.damping)
+        check_count("rank", self.rank)
+        check_damping(self.damping)
 
     def __call__(self, A: Operator, b: Tensor) -> Solution:
         draw = torch.Generator().manual_seed(self.seed)  # on the host: the same columns on every device and process
@@ -224,7 +215,7 @@ class Nystrom:
         inner = C + U.T @ (U / shift[:, None])
         x = (b - U @ torch.linalg.solve(inner.double(), (U.T @ (b / shift)).double()).to(b.dtype)) / shift
         found = Solution(x, USED_UP, rho, None, curvature)
-        _tell_if_falling(found)
+        tell_if_falling(found)
         return found
 
 
@@ -235,7 +226,7 @@ class Exact:
     damping: float | str = "auto"
 
     def __post_init__(self) -> None:
-        _damping(self.damping)
+        check_damping(self.damping)
 
     def __call__(self, A: Operator, b: Tensor) -> Solution:
         n = len(b)
@@ -251,110 +242,5 @@ class Exact:
         x = torch.linalg.solve(matrix, b.double())
         residual = float((b.double() - matrix @ x).norm() / b.double().norm())
         found = Solution(x.to(b.dtype), "solved", rho, residual, low)
-        _tell_if_falling(found)
+        tell_if_falling(found)
         return found
-
-
-def _projected(A: Operator, b: Tensor, iterations: int, damping: float | str, small: _Small) -> Solution:
-    """The solution in the Krylov space: Q·y, with y and its residual from the small problem in T.
-
-    The damping "auto" is above the most negative curvature, and doubled until these products solve the system.
-    """
-    reason = USED_UP
-    for space in lanczos(A, b, iterations):
-        curvature, low, high = space.extremes()
-        rho = enough(low, high) if isinstance(damping, str) else damping
-        if isinstance(damping, str) and low + rho <= 0:
-            raise _falls(curvature, rho)
-        y, residual = small(space, rho)
-        if residual <= _tolerance(b):
-            reason = CONVERGED
-            break
-    while isinstance(damping, str) and residual > SOLVED:
-        rho = max(2 * rho, FLAT * abs(high))
-        y, residual = small(space, rho)
-    return Solution(space.combine(y), reason, rho, residual, curvature)
-
-
-class _Small(Protocol):
-    """Solves the small problem: gives y, and the residual relative to ‖b‖."""
-
-    def __call__(self, space: Krylov, damping: float) -> tuple[Tensor, float]: ...
-
-
-def _galerkin(space: Krylov, damping: float) -> tuple[Tensor, float]:
-    """(T + ρI)·y = ‖b‖·e_1: conjugate gradients."""
-    T = space.matrix()
-    T.diagonal().add_(damping)
-    y = torch.linalg.solve(T, _unit(len(T), space.norm))
-    return y, space.side[-1] * abs(float(y[-1])) / space.norm
-
-
-def _least_squares(space: Krylov, damping: float) -> tuple[Tensor, float]:
-    """The y with the smallest ‖[T + ρI; β·e_jᵀ]·y − ‖b‖·e_1‖: MINRES."""
-    T = space.matrix()
-    T.diagonal().add_(damping)
-    tall = torch.cat([T, _unit(len(T), space.side[-1]).flip(0)[None]])
-    wanted = _unit(len(tall), space.norm)
-    y = torch.linalg.lstsq(tall, wanted[:, None], driver="gelsd").solution[:, 0]
-    return y, float((wanted - tall @ y).norm()) / space.norm
-
-
-def _unrolled(space: Krylov, alpha: float, damping: float) -> tuple[Tensor, Tensor, list[float]]:
-    """Neumann's p_j and Σ_{i≤j} p_i after the products in the space, and the norms of p_0 … p_j.
-
-    The powers are taken of T, with a row for q_{j+1}; its own diagonal entry would matter from p_{j+1} on only.
-    """
-    T = space.matrix()
-    if space.side[-1]:
-        size = len(T)
-        T = torch.nn.functional.pad(T, (0, 1, 0, 1))
-        T[size, size - 1] = space.side[-1]
-    T.diagonal().add_(damping)
-    p = total = _unit(len(T), space.norm)
-    norms = [float(p.norm())]
-    for _ in space.main:
-        p = p - alpha * (T @ p)
-        total = total + p
-        norms.append(float(p.norm()))
-    return space.combine(p), space.combine(total), norms
-
-
-def _unit(size: int, length: float) -> Tensor:
-    unit = torch.zeros(size, dtype=torch.float64)
-    unit[0] = length
-    return unit
-
-
-def _tolerance(b: Tensor) -> float:
-    """Of the residual relative to ‖b‖: what rounding leaves."""
-    return 10 * torch.finfo(b.dtype).eps
-
-
-def _falls(curvature: float, damping: float) -> WorkError:
-    return WorkError(
-        f"the training loss has the curvature {curvature:.3g} along the validation gradient, beyond the damping "
-        f"{damping:.3g}: there is no minimum there; train on, or give damping='auto' or one above {-curvature:.3g}"
-    )
-
-
-def _tell_if_falling(found: Solution) -> None:
-    if found.curvature is not None and found.curvature + found.damping < 0:
-        _warn(
-            f"the training loss has the curvature {found.curvature:.3g}, beyond the damping {found.damping:.3g}: the "
-            f"weights are at no minimum, and the gradient is that of a saddle; damping='auto' would do"
-        )
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=2)
-
-
-def _count(name: str, value: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise RequestError(f"{name} is {value!r}: it must be a whole number from 1")
-
-
-def _damping(value: float | str) -> None:
-    if value != "auto" and (isinstance(value, str) or not 0 <= value < math.inf):
-        raise RequestError(f"damping is {value!r}: it must be 0 or above, or 'auto'")
