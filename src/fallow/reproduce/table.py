@@ -61,7 +61,8 @@ class Table:
         ]
         known = [c for c in self.cells if c.agrees is not None]
         lines += ["", f"{self.paper}: ours ± deviation (paper), in {self.unit}; = agrees, ≠ does not"]
-        lines += [f"{sum(bool(c.agrees) for c in known)} of {len(known)} cells agree", *self.remarks]
+        agreed = [f"{sum(bool(c.agrees) for c in known)} of {len(known)} cells agree"] if known else []
+        lines += [*agreed, *self.remarks]
         lines += [f"{test['claim']}: p = {test['p']:.2g}, {test['p_holm']:.2g} after Holm" for test in self.tests]
         return "\n".join(lines)
 
