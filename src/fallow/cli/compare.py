@@ -93,7 +93,7 @@ def compare(
         with Live() as live:
             done = package.compare(
                 whole, folder, engine=engine, address=address, workers=workers, device=device, diagnose=diagnose,
-                began=live.began, watch=live.show,
+                began=live.began, watch=live.show, told=live.diagnosing,
             )  # fmt: skip
     except KeyboardInterrupt:
         kept = ": the same command goes on where it was" if (folder / "comparison.db").exists() else ""

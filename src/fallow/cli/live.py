@@ -71,6 +71,15 @@ class Live:
                 file=sys.stderr, flush=True,
             )  # fmt: skip
 
+    def diagnosing(self, now: str, done: float) -> None:
+        """Show what is being measured."""
+        if self.live is not None:
+            from rich.text import Text
+
+            self.live.update(Text(f"diagnosing: {100 * done:.0f} % done, {now}"), refresh=True)
+        elif done == 0:
+            print("diagnosing the models of the first seed", file=sys.stderr, flush=True)
+
 
 def _table(comparison: Comparison) -> Any:
     from rich.table import Table

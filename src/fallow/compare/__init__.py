@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from fallow.compare.plan import Plan
 
 if TYPE_CHECKING:
-    from fallow.compare.findings import Findings
     from fallow.compare.run import Comparison
     from fallow.diagnose.run import Diagnosis
 
@@ -36,12 +35,14 @@ def compare(
     diagnose: bool = False,
     began: Callable[[Comparison], None] | None = None,
     watch: Callable[[Comparison], None] | None = None,
+    told: Callable[[str, float], None] | None = None,
 ) -> Comparison:
     """Run what a plan lacks, and leave the verdicts, the winner's model and ``report.html`` in ``out``.
 
     ``diagnose`` adds to the report why: curvature, depth, margins, flatness, and whether they order the methods as
-    accuracy does. ``began`` is called once before the first run, ``watch`` several times a second. Killed anywhere, the
-    same call goes on; with more methods, seeds, data sets or models in the plan, only what is missing runs.
+    accuracy does. ``began`` is called once before the first run, ``watch`` several times a second, ``told`` with what
+    is being diagnosed and the share that is done. Killed anywhere, the same call goes on; with more methods, seeds,
+    data sets or models in the plan, only what is missing runs.
     """
     from fallow.compare.engines import check
     from fallow.compare.run import opened, run
@@ -55,11 +56,12 @@ def compare(
             began(comparison)
         run(comparison, store, tasks, engine_name=engine, address=address, workers=workers, watch=watch)
         store.write("seconds", (store.read("seconds") or 0.0) + time.monotonic() - comparison.started)
-        _report(comparison, store.read("seconds"), diagnose)
+        found = _diagnose(comparison, told) if diagnose else None
+        _report(comparison, store.read("seconds"), found)
     return comparison
 
 
-def _report(comparison: Comparison, seconds: float, diagnose: bool) -> None:
+def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> None:
     from fallow.compare.best import keep
     from fallow.compare.report import About, write
     from fallow.core.record import versions
@@ -82,16 +84,15 @@ def _report(comparison: Comparison, seconds: float, diagnose: bool) -> None:
         seconds=seconds,
     )
     named = {cell.folder: comparison.outcomes[cell.folder] for cell in comparison.cells}
-    found = _diagnose(comparison, findings) if diagnose and findings.settings else None
     write(comparison.folder, findings, [comparison.named(o) for o in named.values()], best, about, found)
 
 
-def _diagnose(comparison: Comparison, findings: Findings) -> Diagnosis | None:
+def _diagnose(comparison: Comparison, told: Callable[[str, float], None] | None) -> Diagnosis | None:
     """A quick diagnosis of the first setting's models of the first seed, with their methods' mean accuracies."""
     from fallow.diagnose.run import diagnose
     from fallow.diagnose.subjects import subjects
 
-    setting = findings.settings[0]
+    setting = comparison.findings().settings[0]
     means = {row.method: row.estimate.mean for row in setting.rows if row.estimate is not None}
     cells = [
         cell
@@ -104,4 +105,4 @@ def _diagnose(comparison: Comparison, findings: Findings) -> Diagnosis | None:
     models = subjects([comparison.folder / cell.folder for cell in cells], weights=comparison.plan.score)
     for model in models:
         model.accuracy = means.get(model.method)
-    return diagnose(models, quick=True)
+    return diagnose(models, quick=True, progress=told)

@@ -67,7 +67,6 @@ class Row:
     seconds: float | None  # mean of a run
     passes: float | None
     failed: dict[int, str] = field(default_factory=dict)  # by seed: the reason
-    missing: int = 0  # seeds that have not run yet
     to_normal: Against | None = None
     to_control: Against | None = None
 

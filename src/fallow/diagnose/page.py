@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from fallow.core import files
 from fallow.diagnose.figures import draw
-from fallow.diagnose.measures import MEASURES
+from fallow.diagnose.measures import MEASURES, QUICK
 from fallow.diagnose.run import Diagnosis
 
 
@@ -80,6 +80,10 @@ def _remark(name: str, records: dict[str, Any]) -> str:
             f"{first.k} neighbours among {first.train_points} training examples, {first.distance} distance, "
             f"pooling {first.pooling}, normalisation {first.normalisation}."
         )
+    if name == "flatness":
+        count = sum(not layer.exact for layer in first.layers.values())
+        how = f"; {count} of {len(first.layers)} layers of the first by {first.probes} probes" if count else ""
+        return f"On {QUICK} to {2 * QUICK} training examples at most{how}."
     if name == "noise":
         return f"{first.draws} draws for every σ, the same for every model; bands are one standard deviation."
     return ""

@@ -61,7 +61,7 @@ def section(folder: Path, setting: Setting, outcomes: Sequence[Outcome], anchor:
         axis=intervals.axis(scale, differences=False) if scale else Markup(""),
         failures=_failures(setting),
         seeds=seeds,
-        expected=max([len(seeds), *(len(row.accuracy) + len(row.failed) + row.missing for row in setting.rows)]),
+        expected=max([len(seeds), *(len(row.accuracy) + len(row.failed) for row in setting.rows)]),
     )
     if not bars:
         return made

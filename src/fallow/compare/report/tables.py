@@ -17,7 +17,7 @@ RESULTS = (
 )  # fmt: skip
 AGAINST = ("to", "difference", "low", "high", "p", "p_holm", "smallest", "verdict")
 SUMMARY = (
-    "data", "model", "method", "verdict", "seeds", "failed", "missing", "mean", "low", "high", "validation",
+    "data", "model", "method", "verdict", "seeds", "failed", "mean", "low", "high", "validation",
     *(f"{name}_{key}" for name in ("normal", "control") for key in AGAINST),
     "passes", "seconds",
 )  # fmt: skip
@@ -44,7 +44,7 @@ def summary(findings: Findings) -> bytes:
         SUMMARY,
         (
             (
-                setting.data, setting.model, row.method, row.verdict, len(row.accuracy), len(row.failed), row.missing,
+                setting.data, setting.model, row.method, row.verdict, len(row.accuracy), len(row.failed),
                 *(row.estimate or (None, None, None)), row.validation,
                 *_against(row.to_normal), *_against(row.to_control), row.passes, row.seconds,
             )
