@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from fallow.methods.hyper.implicit import hypergradient
     from fallow.predict import Prediction, Predictor
+    from fallow.tuning import Tuned, tune
     from fallow.weights import (
         Partition,
         ascend,
@@ -62,6 +63,7 @@ _HOMES = {
     ),
     "fallow.methods.hyper.implicit": ("hypergradient",),
     "fallow.predict": ("Prediction", "Predictor"),
+    "fallow.tuning": ("Tuned", "tune"),
     "fallow.weights": (
         "Partition", "ascend", "descend", "insert_norms", "redraw", "rescale", "reset_state", "slim", "split_groups",
     ),

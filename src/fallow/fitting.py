@@ -21,7 +21,7 @@ from fallow.core import loop
 from fallow.core.clock import Clock
 from fallow.core.context import Context, Criterion
 from fallow.core.engine import make_engine
-from fallow.core.errors import FallowError, RequestError
+from fallow.core.errors import FallowError, RequestError, unknown
 from fallow.core.method import Method
 from fallow.core.record import RunFolder
 from fallow.core.schedule import Schedule
@@ -29,7 +29,7 @@ from fallow.core.seeds import mix
 from fallow.core.settings import Settings
 from fallow.data.stream import stream
 from fallow.weights import own_initialiser
-from fallow.weights.layers import untouched
+from fallow.weights.layers import layer_of, untouched
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -288,10 +288,28 @@ def _optimizer(
     if callable(given):
         return given(parameters)
     # fused: one kernel for all tensors; on a small network on the CPU a step is an eighth shorter
-    options: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay, "fused": True}
+    options: dict[str, Any] = {"lr": settings.lr, "fused": True}
+    groups = _by_decay(model, settings.weight_decay)
     if settings.optimizer == "sgd":
-        return torch.optim.SGD(parameters, momentum=settings.momentum, **options)
-    return torch.optim.AdamW(parameters, **options)
+        return torch.optim.SGD(groups, momentum=settings.momentum, **options)
+    return torch.optim.AdamW(groups, **options)
+
+
+def _by_decay(model: nn.Module, decay: float | dict[str, float]) -> list[dict[str, Any]]:
+    """A parameter group for every decay: one in all, or one for every layer that is named by its path."""
+    trained = [(path, p) for path, p in model.named_parameters() if p.requires_grad]
+    if not isinstance(decay, dict):
+        return [{"params": [p for _, p in trained], "weight_decay": decay}]
+    members: dict[str, list[nn.Parameter]] = {name: [] for name in decay}
+    for path, parameter in trained:
+        inside = [name for name in decay if path.startswith(f"{name}.") or layer_of(path) == name]
+        if not inside:
+            raise RequestError(f"weight_decay names no layer that holds {path}: give it a decay too, be it 0")
+        members[max(inside, key=len)].append(parameter)  # the innermost
+    for name, parameters in members.items():
+        if not parameters:
+            raise unknown("layer in weight_decay", name, {layer_of(path) for path, _ in trained})
+    return [{"params": parameters, "weight_decay": decay[name]} for name, parameters in members.items()]
 
 
 def _result(ctx: Context) -> Result:

@@ -14,6 +14,7 @@ from fallow.cli.diagnose import diagnose
 from fallow.cli.predict import predict
 from fallow.cli.reproduce import reproduce
 from fallow.cli.train import train
+from fallow.cli.tune import tune
 from fallow.core.errors import FallowError
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app.command("compare")(compare)
 app.command("train")(train)
 app.command("predict")(predict)
 app.command("diagnose")(diagnose)
+app.command("tune")(tune)
 app.command("reproduce")(reproduce)
 app.command("list")(catalogue)
 

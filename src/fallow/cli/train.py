@@ -10,16 +10,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fallow.core.errors import RequestError, Stopped
+from fallow.core import toml
+from fallow.core.errors import RequestError, Stopped, unknown
 
 if TYPE_CHECKING:
     from fallow.fitting import Result
 
-_data, _method, _optim, _run = "Data and model", "Method", "Optimisation", "Run"
+_DECAYS = "fallow.weight_decay"  # where a file's decay per layer waits: the flag has room for one number
+
+
+def _read(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Let a file give what no flag gives: its values become the defaults."""
+    if path is not None:
+        found = toml.read(path, "settings file")
+        names = {flag.lstrip("-").replace("-", "_"): p.name for p in ctx.command.params for flag in p.opts}
+        for key in found:
+            if key not in names or key in ("data", "settings"):
+                raise unknown(f"setting in {path}", key, set(names) - {"data", "settings"})
+        decays = found.get("weight_decay")
+        if isinstance(decays, dict):
+            ctx.meta[_DECAYS] = found.pop("weight_decay")
+        ctx.default_map = {names[key]: value for key, value in found.items()}
+    return path
 
 
 def train(
+    ctx: typer.Context,
     data: Annotated[str, typer.Argument(help="a bundled name (digits, synthetic:alpha=0.5) or a path")],
+    settings: Annotated[
+        Path | None,
+        typer.Option(is_eager=True, callback=_read, help="a TOML file of these options, as fallow tune keeps one"),
+    ] = None,
     method: Annotated[
         str, typer.Option(help="with settings, and summed: seal:scale=0.1 or llf+sagd (see: fallow list methods)")
     ] = "normal",
@@ -99,7 +120,7 @@ def train(
                 batch_size=batch_size,
                 lr=lr,
                 momentum=momentum,
-                weight_decay=weight_decay,
+                weight_decay=weight_decay if _given(ctx, "weight_decay") else ctx.meta.get(_DECAYS, weight_decay),
                 schedule=schedule,
                 warmup=warmup,
                 label_smoothing=label_smoothing,
@@ -122,6 +143,12 @@ def train(
         print(json.dumps(result.describe() | {"out": str(result.folder), "run": record}, ensure_ascii=False))
     else:
         _report(result, record)
+
+
+def _given(ctx: typer.Context, name: str) -> bool:
+    """Whether the command line names an option."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _report(result: Result, record: dict[str, Any]) -> None:

@@ -7,20 +7,15 @@ import hashlib
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fallow.compare.findings import BASELINE, CONTROLS
+from fallow.core import toml
 from fallow.core.errors import RequestError, unknown
 from fallow.core.settings import Settings
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 METHODS = ("llf", "seal", "lw", "fam", "sam", "ema", "swa", "mixup", "cutmix", "dropout")
 SEEDS, QUICK_SEEDS = 5, 2
@@ -99,21 +94,11 @@ class Plan:
     @classmethod
     def read(cls, path: Path) -> dict[str, Any]:
         """The keys of a TOML file, not checked yet: flags may add to them."""
-        try:
-            return tomllib.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise RequestError(f"the plan {path} cannot be read: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise RequestError(f"the plan {path} is no TOML: {error}") from error
+        return toml.read(path, "plan")
 
     def toml(self) -> str:
         """As a file that ``fallow compare --plan`` takes."""
-        plain = {key: value for key, value in self.describe().items() if value is not None}
-        settings = plain.pop("settings")
-        lines = [f"{key} = {_toml(value)}" for key, value in plain.items()]
-        if settings:
-            lines += ["", "[settings]", *(f"{key} = {_toml(value)}" for key, value in settings.items())]
-        return "\n".join(lines) + "\n"
+        return toml.text({key: value for key, value in self.describe().items() if value != {}})
 
     def describe(self) -> dict[str, Any]:
         """As plain values."""
@@ -251,12 +236,6 @@ def _with_controls(specs: Iterable[str]) -> tuple[str, ...]:
         if not any(method.name == other.name and method.settings() == other.settings() for other in unique):
             unique.append(method)  # 1 and 1.0 are the same setting, though not the same text
     return tuple(map(str, unique))
-
-
-def _toml(value: Any) -> str:
-    """TOML of plain values: JSON's notation, which TOML shares for all of them."""
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool | int | list) else repr(value)
-    return text.replace("\x7f", "\\u007f")  # the one letter that JSON takes and TOML does not
 
 
 def _fits(value: Any, item: dataclasses.Field) -> bool:

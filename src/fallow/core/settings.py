@@ -28,7 +28,7 @@ class Settings:
     optimizer: str = "sgd"
     lr: float = 0.01
     momentum: float = 0.9
-    weight_decay: float = 5e-4
+    weight_decay: float | dict[str, float] = 5e-4  # for all, or for every layer by its path
     schedule: str = "cosine"  # restarts with every generation
     warmup: float = 0.0  # epochs of linear warm-up where the schedule starts
     plateau: int = 5  # looks at validation without a lower loss before schedule "plateau" halves the rate
@@ -49,11 +49,13 @@ class Settings:
         for name in ("generations", "epochs", "batch_size", "accumulate", "evaluate_every", "plateau"):
             value = getattr(self, name)
             _require(_whole(value, 1), name, value, "a whole number from 1")
-        for name in ("lr", "momentum", "weight_decay", "warmup", "label_smoothing"):
+        for name in ("lr", "momentum", "warmup", "label_smoothing"):
             _require(_number(getattr(self, name)), name, getattr(self, name), "a finite number")
         _require(self.lr > 0, "lr", self.lr, "above 0")
         _require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
-        _require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or above")
+        each = self.weight_decay if isinstance(self.weight_decay, dict) else {"weight_decay": self.weight_decay}
+        for name, value in each.items():
+            _require(_number(value) and value >= 0, name, value, "a finite number, 0 or above")
         _require(self.warmup >= 0, "warmup", self.warmup, "0 or above")
         _require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "from 0 to below 1")
         _require(self.clip is None or (_number(self.clip) and self.clip > 0), "clip", self.clip, "above 0")

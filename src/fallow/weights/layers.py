@@ -114,3 +114,12 @@ def untouched(model: nn.Module) -> Iterator[None]:
             module.training = training
         for module, name, buffer, before in buffers:
             module._buffers[name] = buffer.copy_(before)  # a forward may change a buffer or put in another
+
+
+def layer_of(path: str) -> str:
+    """The layer that a parameter is in; "model" where the model itself is one.
+
+    >>> layer_of("hidden1.linear.weight"), layer_of("weight")
+    ('hidden1.linear', 'model')
+    """
+    return path.rpartition(".")[0] or "model"

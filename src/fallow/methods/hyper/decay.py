@@ -19,6 +19,7 @@ from fallow.methods.hyper.penalty import SquaredDecay, inverse_softplus
 from fallow.methods.hyper.schedule import T1T2, Schedule
 from fallow.methods.hyper.solution import Solver
 from fallow.methods.hyper.solvers import CG, MINRES, Identity, Neumann, Nystrom
+from fallow.weights.layers import layer_of
 
 SOLVERS = ("identity", "neumann", "cg", "minres", "nystrom", "t1t2")
 OUTER = {"rmsprop": torch.optim.RMSprop, "adam": torch.optim.Adam}
@@ -108,6 +109,13 @@ class ImplicitDecay(Method):
                 RuntimeWarning,
                 stacklevel=2,
             )
+        if smoothed := ctx.settings.label_smoothing:
+            warnings.warn(
+                f"implicit-decay under a label smoothing of {smoothed:g} learns too little decay: a network that is not "
+                "sure of anything gains from larger weights at once; set label_smoothing=0",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self.model, self.optimizer = ctx.model, ctx.optimizer
         self.raw: dict[str, nn.Parameter] = {}  # λ, made when all methods have changed the structure
         self.warned = False
@@ -119,7 +127,7 @@ class ImplicitDecay(Method):
         for path, parameter in self.model.named_parameters():
             if parameter not in held:
                 continue
-            name = path if self.per == "weight" else path.rpartition(".")[0] or "model"
+            name = path if self.per == "weight" else layer_of(path)
             shape = parameter.shape if self.per == "weight" else ()
             decay = max(LEAST, held[parameter].get("weight_decay", 0.0))
             start = torch.full(shape, inverse_softplus(math.sqrt(decay / 2)), device=parameter.device)

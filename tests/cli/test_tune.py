@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fallow.tuning import evenly, spread
+from tests.cli.conftest import Run
+
+SMALL = (
+    "synthetic:n_test=64", "--train", 64, "--model", "mlp:hidden=4", "--epochs", 6, "--batch-size", 16, "--grid", 3,
+    "--inner", 4, "--workers", 1,
+)  # fmt: skip
+
+
+@pytest.fixture
+def tune(run: Run) -> Run:
+    """``fallow tune`` on very little."""
+    return lambda *words: run("tune", *SMALL, *words)
+
+
+def test_the_layers_the_arms_and_the_file(tune: Run, run: Run, tmp_path: Path) -> None:
+    out = tune("--seeds", 2, "--out", "t").done()
+    for word in ("hidden1.linear", "head", "no decay", "grid of 3", "as much of the grid", "learned", "2 seeds"):
+        assert word in out
+    found = json.loads((tmp_path / "t/tuned.json").read_text())
+    arms = {arm["name"]: arm for arm in found["arms"]}
+    plain = arms["none"]["passes"][0]
+    assert arms["grid"]["passes"] == [3 * plain] * 2
+    assert all(2 * plain < passes for passes in arms["learned"]["passes"])
+    assert all(equal <= mine for equal, mine in zip(arms["equal"]["passes"], arms["learned"]["passes"], strict=True))
+    assert found["share"] == pytest.approx(sum(arms["learned"]["passes"]) / (6 * plain), abs=1e-4)
+
+    # the file trains as the learned arm did, but for the mean over the seeds; a flag comes before it
+    run("train", "synthetic:n_test=64", "--settings", "t/tuned.toml", "--out", "r").done()
+    settings = json.loads((tmp_path / "r/run.json").read_text())["settings"]
+    assert settings["weight_decay"] == found["decay"]
+    assert (settings["epochs"], settings["label_smoothing"], settings["generations"]) == (6, 0.0, 1)
+    run(
+        "train", "synthetic:n_test=64", "--settings", "t/tuned.toml", "--out", "q", "--weight-decay", "0.25",
+        "--epochs", 2,
+    ).done()  # fmt: skip
+    settings = json.loads((tmp_path / "q/run.json").read_text())["settings"]
+    assert (settings["weight_decay"], settings["epochs"]) == (0.25, 2)
+
+
+def test_what_is_chosen_is_chosen_on_validation(tune: Run, tmp_path: Path) -> None:
+    tune("--out", "t").done()
+    found = json.loads((tmp_path / "t/tuned.json").read_text())
+    grid = next(arm for arm in found["arms"] if arm["name"] == "grid")
+    losses = {p.name: _last(p)["val_loss"] for p in (tmp_path / "t/runs/seed0").glob("decay-*")}
+    assert grid["decay"] == [min(losses, key=losses.__getitem__)]
+    assert grid["test_accuracy"] == [_last(tmp_path / "t/runs/seed0" / grid["decay"][0])["test_accuracy"]]
+
+
+def test_the_same_command_goes_on(tune: Run, tmp_path: Path) -> None:
+    first = tune("--out", "t", "--json").done()
+    gone = tmp_path / "t/runs/seed0/learned/result.json"
+    kept = (tmp_path / "t/runs/seed0/none/result.json").stat().st_mtime_ns
+    gone.unlink()
+    assert json.loads(tune("--out", "t", "--json").done()) == json.loads(first)
+    assert gone.exists()
+    assert (tmp_path / "t/runs/seed0/none/result.json").stat().st_mtime_ns == kept
+    assert "holds another run" in tune("--out", "t", "--lr", "0.02").refused()
+
+
+def test_a_decay_per_weight_is_learned_again(tune: Run, run: Run, tmp_path: Path) -> None:
+    out = tune("--per", "weight", "--out", "t").done()
+    assert "mean over the weights" in out
+    assert "implicit-decay:per=weight" in (tmp_path / "t/tuned.toml").read_text()
+    run("train", "synthetic:n_test=64", "--settings", "t/tuned.toml", "--out", "r").done()
+    again, before = _last(tmp_path / "r"), _last(tmp_path / "t/runs/seed0/learning")
+    assert again["val_loss"] == before["val_loss"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--per", "neuron"], "unknown value for per 'neuron'"),
+        (["--grid", 1], "grid is 1: 2 or more are needed"),
+        (["--seeds", 0], "seeds is 0: 1 or more are needed"),
+        (["--val", 0], "the decay is learned on validation"),
+        (["--solver", "exat"], "unknown solver 'exat'"),
+        (["--inner", 500], "ends before the first meta-update"),
+        (["--workers", 0], "workers is 0"),
+    ],
+)
+def test_requests_that_are_refused(tune: Run, words: list, line: str) -> None:
+    assert line in tune("--out", "t", *words).refused()
+
+
+def test_a_settings_file_that_is_wrong(run: Run, tmp_path: Path) -> None:
+    def refused(text: str) -> str:
+        (tmp_path / "s.toml").write_text(text)
+        return run("train", "synthetic", "--model", "mlp:hidden=4", "--settings", "s.toml", "--out", "r").refused()
+
+    assert "is no TOML" in refused("epochs = ")
+    assert "unknown setting in s.toml 'epoch': did you mean 'epochs'?" in refused("epoch = 3")
+    assert "unknown layer in weight_decay 'hed': did you mean 'head'?" in refused(
+        "[weight_decay]\nhidden1 = 0.1\nhead = 0\nhed = 1"
+    )
+    assert "names no layer that holds head.weight" in refused("[weight_decay]\nhidden1 = 0.1")
+    assert "head is -1" in refused("[weight_decay]\nhead = -1")
+    assert "Invalid value for '--epochs'" in refused("epochs = 'many'")
+    assert "gone.toml cannot be read: No such file" in run("train", "synthetic", "--settings", "gone.toml").refused()
+
+
+def test_points_and_shares() -> None:
+    assert spread(1e-5, 1e-1, 10)[::9] == pytest.approx([1e-5, 1e-1])
+    assert evenly(range(10), 3) == [1, 5, 8]
+    assert evenly(range(10), 10) == list(range(10))
+
+
+def _last(run: Path) -> dict:
+    return json.loads((run / "result.json").read_text())["last"]
