@@ -60,7 +60,8 @@ class Table:
             "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in grid
         ]
         known = [c for c in self.cells if c.agrees is not None]
-        lines += ["", f"{self.paper}: ours ± deviation (paper), in {self.unit}; = agrees, ≠ does not"]
+        marks = "; = agrees, ≠ does not" if known else ""
+        lines += ["", f"{self.paper}: ours ± deviation (paper), in {self.unit}{marks}"]
         agreed = [f"{sum(bool(c.agrees) for c in known)} of {len(known)} cells agree"] if known else []
         lines += [*agreed, *self.remarks]
         lines += [f"{test['claim']}: p = {test['p']:.2g}, {test['p_holm']:.2g} after Holm" for test in self.tests]
@@ -69,7 +70,8 @@ class Table:
     def _show(self, found: Cell | None) -> str:
         if found is None:
             return ""
-        paper = "" if found.paper is None else f" ({found.paper:g}) {'=' if found.agrees else '≠'}"
+        mark = {None: "", True: " =", False: " ≠"}[found.agrees]
+        paper = "" if found.paper is None else f" ({found.paper:g}){mark}"
         digits = 1 if self.unit == "%" else 3
         return f"{found.ours:.{digits}f} ± {found.spread:.{digits}f}{paper}"
 
