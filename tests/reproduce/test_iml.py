@@ -97,15 +97,15 @@ def compared() -> iml_exact.Compared:
 
 @pytest.mark.filterwarnings("ignore:the Neumann series diverges")
 def test_solvers_near_the_exact_inverse_where_theory_says_so(compared: iml_exact.Compared) -> None:
-    rho = compared.damping()
+    rho, exact = compared.damped()
     values = torch.linalg.eigvalsh(compared.matrix)
     assert rho > -values[0]
-    near = compared.nearness(rho)
+    assert error(exact, Exact(rho)(compared.A, compared.b).x) < 1e-8
+    near = compared.nearness(rho, exact)
     assert near["CG (50)"][0] > 0.9999  # its error falls by the condition number alone
     assert near["CG (3)"][1] > near["CG (10)"][1] > near["CG (50)"][1]
     assert near["Identity"][0] < near["CG (10)"][0]
-    exact = Exact(rho)(compared.A, compared.b).x
-    assert near["Identity"][1] == pytest.approx(error(compared.b, exact), rel=1e-8)
+    assert error(compared.matrix @ compared.undamped()[1], compared.b) < 1e-6
 
 
 def test_peak_memory_is_what_was_held_at_one_time() -> None:
@@ -130,4 +130,4 @@ def test_memory_of_solvers() -> None:
     assert vectors(Identity()) == pytest.approx(1, abs=0.1)
     assert vectors(CG(20, 1.0)) == pytest.approx(vectors(CG(5, 1.0)), abs=0.2)
     assert vectors(Neumann(50, 0.1)) == pytest.approx(vectors(Neumann(20, 0.1)), abs=0.2)
-    assert 14 < vectors(CG(20)) - vectors(CG(5)) < 16
+    assert vectors(CG(10)) - vectors(CG(5)) == pytest.approx(5, abs=0.2)

@@ -53,8 +53,10 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Curves:
     found = Parallel(n_jobs=2)(delayed(accuracy)(source(data_dir, "cifar10_sub"), *job) for job in jobs)
     at = dict(zip(jobs, found, strict=True))
     cells = [
-        cell(row, str(inner), None, [at[row, inner, seed] for seed in range(seeds)], 0) for row in ROWS for inner in INNER
-    ]  # fmt: skip
+        cell(row, str(inner), None, [at[row, inner, seed] for seed in range(seeds)], 0)
+        for row in ROWS
+        for inner in INNER
+    ]
     used = "digits" if data_dir is None else f"cifar10_sub at {SIDE}×{SIDE}"
     remarks = [
         f"{used}; all rows of a column have {WARMUP} steps and {UPDATES} times the column's, in batches of {BATCH}; "

@@ -15,6 +15,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -100,10 +101,8 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
             for row, (solver, products) in ROWS.items():
                 if products >= LARGE and inputs == max(INPUTS.values()):
                     continue
-                cells += measured(row, data, lambda solver=solver: solver(A, b), seeds)
-            weights = len(b)
-            column = f"{data}, MB"
-            size = 4 * weights**2 / 1e6
+                cells += measured(row, data, partial(solver, A, b), seeds)
+            column, size = f"{data}, MB", 4 * len(b) ** 2 / 1e6
             cells.append(judged(Cell("Exact", column, PAPER["Exact", column], round(size), 0.0, seeds, None)))
     finally:
         torch.set_num_threads(threads)

@@ -30,7 +30,7 @@ from fallow.reproduce.table import Cell, Table, cell
 
 SEEDS = 2
 SIDE, HIDDEN, IMAGES = 14, 32, 50
-INNER, CHECKPOINTS = 50, (1, 10, 40, 100)  # steps, and meta-updates after which to compare
+INNER, CHECKPOINTS = 50, (1, 20, 100)  # steps, and meta-updates after which to compare
 PROBE = 150  # products to estimate λmin by
 LEAST = 0.02  # of the damping, beside 2·|λmin|
 MOST = 1e6  # of an error: a series that diverges has no better number
@@ -53,7 +53,7 @@ def solvers(rho: float) -> dict[str, Solver]:
 
 
 class Compared:
-    """The system at the present weights, and its dense solutions."""
+    """The system at the present weights, and its dense solutions: one matrix for both, and no eigenvalues (`Exact`)."""
 
     def __init__(self, A: Operator, b: Tensor) -> None:
         self.A, self.b = A, b
@@ -65,27 +65,31 @@ class Compared:
             unit[i] = 0
         self.matrix.add_(self.matrix.T.clone()).div_(2)
 
-    def damping(self) -> float:
-        """Above |λmin|: twice an estimate of it and a little more; doubled if that leaves H + ρI indefinite."""
+    def damped(self) -> tuple[float, Tensor]:
+        """A ρ above |λmin|, and (H + ρI)⁻¹·b.
+
+        ρ is twice an estimate of |λmin| and a little more; doubled if that leaves H + ρI indefinite.
+        """
         *_, space = lanczos(self.A, self.b, min(PROBE, len(self.b)))
         rho = LEAST + 2 * max(0.0, -space.extremes()[0])
-        while torch.linalg.cholesky_ex(self.shifted(rho)).info:
+        while True:
+            shifted = self.matrix.clone()
+            shifted.diagonal().add_(rho)
+            factor, failed = torch.linalg.cholesky_ex(shifted)
+            if not failed:
+                return rho, torch.cholesky_solve(self.b[:, None], factor)[:, 0]
             rho *= 2
-        return rho
 
-    def shifted(self, rho: float) -> Tensor:
-        """H + ρI."""
-        found = self.matrix.clone()
-        found.diagonal().add_(rho)
-        return found
+    def undamped(self) -> tuple[float, Tensor]:
+        """0, and H⁻¹·b."""
+        return 0.0, torch.linalg.solve(self.matrix, self.b)
 
-    def nearness(self, rho: float) -> dict[str, tuple[float, float]]:
+    def nearness(self, rho: float, exact: Tensor) -> dict[str, tuple[float, float]]:
         """Cosine and relative error of every solver; those that give up, at a direction without a minimum, are 0."""
-        exact = torch.linalg.solve(self.shifted(rho), self.b)
         found = {}
         for name, solver in solvers(rho).items():
             # the guarded CG knows no damping: it gets the damped matrix
-            A = Operator(self.A.apply, self.A.diagonal + rho) if isinstance(solver, ClampedCG) else self.A
+            A = Operator(lambda v: self.A(v).add_(v, alpha=rho)) if isinstance(solver, ClampedCG) else self.A
             try:
                 x = solver(A, self.b).x
             except WorkError:
@@ -116,11 +120,11 @@ def training(data: str, seed: int) -> tuple[dict[tuple[str, str], list[float]], 
             steps = (checkpoint - done) * INNER
             learn(learner, solver, schedule, steps, steps, updates=checkpoint - done - 1)
             compared = Compared(*system(learner))
-            dampings.append(compared.damping())
-            for damping, rho in (("ρ = 0", 0.0), ("ρ > |λmin|", dampings[-1])):
-                for name, (cosine, error) in compared.nearness(rho).items():
+            for damping, solved in (("ρ = 0", compared.undamped()), ("ρ > |λmin|", compared.damped())):
+                for name, (cosine, error) in compared.nearness(*solved).items():
                     found.setdefault((f"cosine, {damping}", name), []).append(cosine)
                     found.setdefault((f"error, {damping}", name), []).append(error)
+            dampings.append(solved[0])
             learner.meta_update(solver)
             done = checkpoint
     return found, dampings
@@ -169,7 +173,8 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Panels:
         for i, checkpoint in enumerate(CHECKPOINTS)
     ]
     dampings = ", ".join(
-        f"{math.fsum(rho[i] for _, rho in found) / seeds:.3g} at {checkpoint}" for i, checkpoint in enumerate(CHECKPOINTS)
+        f"{math.fsum(rho[i] for _, rho in found) / seeds:.3g} at {checkpoint}"
+        for i, checkpoint in enumerate(CHECKPOINTS)
     )
     used = "digits" if data_dir is None else f"mnist at {SIDE}×{SIDE}"
     remarks = [

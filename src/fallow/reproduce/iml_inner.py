@@ -159,9 +159,11 @@ class Learner:
             self.order = torch.cat([self.order, torch.randperm(len(x), generator=self.draw)])
         chosen, self.order = self.order[: self.batch], self.order[self.batch :]
         slopes = torch.autograd.grad(self.loss((x[chosen], y[chosen])), self.params)
+        for p, slope in zip(self.params, slopes, strict=True):
+            p.grad = slope
         with torch.no_grad():
-            for p, slope, rate in zip(self.params, slopes, self.rates or [None] * len(slopes), strict=True):
-                p.grad = slope if rate is None else slope.addcmul_(rate, p)
+            for p, slope, rate in zip(self.params, slopes, self.rates, strict=True) if self.rates else ():
+                slope.addcmul_(rate, p)
         self.inner.step()
 
     def meta_update(self, solver: Solver) -> None:
@@ -190,9 +192,9 @@ class Learner:
         """Losses and accuracies; on training, of the first 5,000."""
         parts = (self.data.train, self.data.val, self.data.test)
         outputs = [(self.model(x[:5000]), y[:5000]) for x, y in parts]
-        right = [100 * float((output.argmax(1) == y).float().mean()) for output, y in outputs]
+        train, val, test = (100 * float((output.argmax(1) == y).float().mean()) for output, y in outputs)
         decay = max(float(rate.max()) for rate in self.rates) if self.rates else 0.0
-        return Look(float(functional.cross_entropy(*outputs[1])), *right, decay)
+        return Look(float(functional.cross_entropy(*outputs[1])), train, val, test, decay)
 
 
 def learn(

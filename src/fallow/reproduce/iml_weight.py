@@ -116,6 +116,6 @@ def explained(row: str, runs: list[list[Look]]) -> str:
         return f"{row}: the lowest validation loss at meta-update {best:.0f}."
     first = statistics.mean(each[0] for each in over)
     return (
-        f"{row}: the lowest validation loss at meta-update {best:.0f}, the first decay above 2/{ALPHA} (where the series "
-        f"diverges with α = {ALPHA}) at {first:.0f}."
+        f"{row}: the lowest validation loss at meta-update {best:.0f}, the first decay above 2/{ALPHA} (where the "
+        f"series diverges with α = {ALPHA}) at {first:.0f}."
     )
