@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -36,11 +37,11 @@ ROWS: dict[str, tuple[Solver, int]] = {  # and its products
     "Neumann (3)": (Neumann(3, 0.1), 3),
     "Neumann (10)": (Neumann(10, 0.1), 10),
     "Neumann (50)": (Neumann(50, 0.1), 50),
-    "CG (3), ρ = 1": (CG(3, 1.0), 3),
-    "CG (10), ρ = 1": (CG(10, 1.0), 10),
+    "CG (3), ρ = 10": (CG(3, 10.0), 3),
+    "CG (10), ρ = 10": (CG(10, 10.0), 10),
     "CG (10), ρ auto": (CG(10), 10),
     "MINRES (10), ρ auto": (MINRES(10), 10),
-    "Nyström (10), ρ = 1": (Nystrom(10, 1.0), 10),
+    "Nyström (10), ρ = 10": (Nystrom(10, 10.0), 10),
 }
 PAPER: dict[tuple[str, str], float] = {
     ("Identity", "MNIST, MB"): 0.0, ("Identity", "CIFAR-10, MB"): 0.0,
@@ -50,10 +51,10 @@ PAPER: dict[tuple[str, str], float] = {
     ("Neumann (10)", "MNIST, MB"): 58.35, ("Neumann (10)", "CIFAR-10, MB"): 875.0,
     ("Neumann (10)", "MNIST, ms"): 16.45, ("Neumann (10)", "CIFAR-10, ms"): 76.67,
     ("Neumann (50)", "MNIST, MB"): 58.35, ("Neumann (50)", "MNIST, ms"): 80.03,
-    ("CG (3), ρ = 1", "MNIST, MB"): 73.18, ("CG (3), ρ = 1", "CIFAR-10, MB"): 1101.0,
-    ("CG (3), ρ = 1", "MNIST, ms"): 16.6, ("CG (3), ρ = 1", "CIFAR-10, ms"): 97.23,
-    ("CG (10), ρ = 1", "MNIST, MB"): 73.18, ("CG (10), ρ = 1", "CIFAR-10, MB"): 1101.0,
-    ("CG (10), ρ = 1", "MNIST, ms"): 49.86, ("CG (10), ρ = 1", "CIFAR-10, ms"): 307.33,
+    ("CG (3), ρ = 10", "MNIST, MB"): 73.18, ("CG (3), ρ = 10", "CIFAR-10, MB"): 1101.0,
+    ("CG (3), ρ = 10", "MNIST, ms"): 16.6, ("CG (3), ρ = 10", "CIFAR-10, ms"): 97.23,
+    ("CG (10), ρ = 10", "MNIST, MB"): 73.18, ("CG (10), ρ = 10", "CIFAR-10, MB"): 1101.0,
+    ("CG (10), ρ = 10", "MNIST, ms"): 49.86, ("CG (10), ρ = 10", "CIFAR-10, ms"): 307.33,
     ("Exact", "MNIST, MB"): 1554e3, ("Exact", "CIFAR-10, MB"): 358e6,
 }  # fmt: skip
 
@@ -92,24 +93,29 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
     """Memory and time of every solver on both networks."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    cells = []
     try:
-        for data, inputs in INPUTS.items():
-            learner = problem(inputs)
-            A, b = system(learner)
-            A(b)  # warms up
-            for row, (solver, products) in ROWS.items():
-                if products >= LARGE and inputs == max(INPUTS.values()):
-                    continue
-                cells += measured(row, data, partial(solver, A, b), seeds)
-            column, size = f"{data}, MB", 4 * len(b) ** 2 / 1e6
-            cells.append(judged(Cell("Exact", column, PAPER["Exact", column], round(size), 0.0, seeds, None)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a series that diverges takes as long
+            cells = [found for data in INPUTS for found in both(data, seeds)]
     finally:
         torch.set_num_threads(threads)
     cells.sort(key=lambda c: [*ROWS, "Exact"].index(c.row))  # the rows of both networks together
     vectors = ", ".join(f"{4 * (n * n + 11 * n + 10) / 1e6:.1f} MB for {data}" for data, n in INPUTS.items())
     remarks = [f"One vector of weights has {vectors}. Exact: computed, not measured."]
-    return Table(name, "Implicit meta-learning, tables 4.4 to 4.6", cells, unit="MB and ms", remarks=remarks)
+    return Table(name, "Implicit meta-learning, tables 4.4 to 4.6", cells, unit="MB and ms", remarks=remarks, log=True)
+
+
+def both(data: str, repetitions: int) -> list[Cell]:
+    """Memory and time of all solvers on one of the networks."""
+    inputs = INPUTS[data]
+    A, b = system(problem(inputs))
+    A(b)  # warms up
+    cells = []
+    for row, (solver, products) in ROWS.items():
+        if products < LARGE or inputs < max(INPUTS.values()):
+            cells += measured(row, data, partial(solver, A, b), repetitions)
+    column, size = f"{data}, MB", 4 * len(b) ** 2 / 1e6
+    return [*cells, judged(Cell("Exact", column, PAPER["Exact", column], round(size), 0.0, repetitions, None))]
 
 
 def measured(row: str, data: str, work: Callable[[], object], repetitions: int) -> list[Cell]:

@@ -45,6 +45,7 @@ class Table:
     unit: str = "%"
     remarks: list[str] = field(default_factory=list)
     tests: list[dict[str, Any]] = field(default_factory=list)
+    log: bool = False  # the figure's axis
 
     def describe(self) -> dict[str, Any]:
         """As plain values."""
@@ -93,6 +94,8 @@ class Table:
             axes.bar(places, ours, width * 0.9, yerr=spread, label=row, error_kw={"linewidth": 0.8})
             known = [(place, c.paper) for place, (_, c) in zip(places, mine, strict=True) if c.paper is not None]
             axes.scatter([x for x, _ in known], [y for _, y in known], marker="_", s=90, color="black", zorder=3)
+        if self.log:
+            axes.set_yscale("log")
         axes.set_xticks(range(len(columns)), columns)
         axes.set_ylabel(f"in {self.unit}")
         axes.set_title(f"{self.paper} (bars: ours, black marks: the paper)", fontsize=9)
