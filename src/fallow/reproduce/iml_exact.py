@@ -30,7 +30,7 @@ from fallow.reproduce.table import Cell, Table, cell
 
 SEEDS = 2
 SIDE, HIDDEN, IMAGES = 14, 32, 50
-INNER, CHECKPOINTS = 50, (1, 20, 100)  # steps, and meta-updates after which to compare
+INNER, CHECKPOINTS = 50, (1, 5, 20, 50, 100)  # steps, and meta-updates after which to compare
 PROBE = 150  # products to estimate λmin by
 LEAST = 0.02  # of the damping, beside 2·|λmin|
 MOST = 1e6  # of an error: a series that diverges has no better number
@@ -145,15 +145,14 @@ class Panels(Table):
         figure, grid = pyplot.subplots(2, 2, figsize=(9, 6.4), layout="constrained", sharex=True)
         for axes, measure in zip(grid.flat, measures, strict=True):
             mine = [c for c in self.cells if c.row.startswith(f"{measure}: ")]
-            for i, row in enumerate(dict.fromkeys(c.row for c in mine)):
+            for row in dict.fromkeys(c.row for c in mine):
                 line = [c for c in mine if c.row == row]
-                places = [int(c.column) for c in line]
-                style = "-" if i < 10 else "--"
-                axes.plot(places, [c.ours for c in line], style, marker="o", markersize=3, label=row.partition(": ")[2])
+                places, label = [int(c.column) for c in line], row.partition(": ")[2]
+                axes.plot(places, [c.ours for c in line], marker="o", markersize=3, label=label)
             axes.set_title(measure, fontsize=9)
             axes.set_xscale("log")
             if measure.startswith("error"):
-                axes.set_yscale("log")
+                axes.set_yscale("symlog", linthresh=1e-3)
             axes.set_xlabel("meta-updates", fontsize=8)
         figure.legend(*grid[0, 1].get_legend_handles_labels(), loc="outside lower center", fontsize=7, ncols=5)
         figure.suptitle(f"{self.paper}: solvers against the exact inverse", fontsize=9)
