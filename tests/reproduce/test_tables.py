@@ -14,6 +14,11 @@ from fallow.reproduce import (
     TABLES,
     fam_cost,
     fam_table1,
+    iml_ablation,
+    iml_cost,
+    iml_exact,
+    iml_layer,
+    iml_weight,
     lw_ablation,
     lw_diagnosed,
     lw_table1,
@@ -42,6 +47,16 @@ def small(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fam_cost, "INPUTS", (4, 8))
     monkeypatch.setattr(fam_cost, "OUTPUTS", 8)
     monkeypatch.setattr(fam_table1, "EPOCHS", 2)
+    monkeypatch.setattr(iml_weight, "UPDATES", 3)
+    monkeypatch.setattr(iml_weight, "INNER", 5)
+    monkeypatch.setattr(iml_exact, "SIDE", 4)
+    monkeypatch.setattr(iml_exact, "HIDDEN", 6)
+    monkeypatch.setattr(iml_exact, "CHECKPOINTS", (1, 2))
+    monkeypatch.setattr(iml_cost, "INPUTS", {"MNIST": 8, "CIFAR-10": 12})
+    for module in (iml_layer, iml_ablation):
+        monkeypatch.setattr(module, "WARMUP", 10)
+        monkeypatch.setattr(module, "UPDATES", 2)
+        monkeypatch.setattr(module, "INNER", 10 if module is iml_layer else (2, 4))
     monkeypatch.setattr(lw_ablation, "DATA", {"synthetic": ("synthetic:alpha=2.0", 64, "mlp:hidden=8,8", 2, 2)})
     with joblib.parallel_config(backend="sequential"):  # in this process, where the sizes are small
         yield
@@ -88,6 +103,9 @@ def test_a_table_prints_every_number() -> None:
     text = str(Table("x", "Paper, table 9", [Cell("LW", "α", 72.3, 71.0, 2.0, 3, True)]))
     assert "71.0 ± 2.0 (72.3) =" in text
     assert "1 of 1 cells agree" in text
+    shown = str(Table("x", "Paper, table 9", [Cell("LW", "ms", 72.3, 71.0, 2.0, 3, None)]))
+    assert "71.0 ± 2.0 (72.3)" in shown
+    assert "agree" not in shown  # of what cannot be judged
 
 
 def test_paired_differences_need_the_papers_sign_beyond_two_errors() -> None:

@@ -30,4 +30,10 @@ TABLES: dict[str, Entry] = {
     ),
     "fam-table1": Entry("fam_table1", "FAM, table 1", "plain training, SAM and FAM, scaled down", 2),
     "seal-table7": Entry("seal_tables", "SEAL, table 7", "what the later layers do meanwhile, scaled down", 2.5),
+    "iml-table4.1": Entry("iml_weight", "IML, table 4.1", "a decay per weight on 50 images of MNIST, scaled down", 3),
+    "iml-table4.2": Entry("iml_weight", "IML, table 4.2", "a decay per weight on 50 of CIFAR-10, scaled down", 3),
+    "iml-figure4.1": Entry("iml_exact", "IML, figure 4.1", "solvers against the exact inverse, along a training", 2.5),
+    "iml-table4.4": Entry("iml_cost", "IML, tables 4.4-6", "memory and time of the solvers", 1),
+    "iml-table4.7": Entry("iml_layer", "IML, table 4.7", "a decay per layer on MNIST, scaled down", 3.5),
+    "iml-ablation": Entry("iml_ablation", "IML, section 4.2.4", "fewer steps between meta-updates, scaled down", 2),
 }

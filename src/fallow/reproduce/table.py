@@ -45,6 +45,7 @@ class Table:
     unit: str = "%"
     remarks: list[str] = field(default_factory=list)
     tests: list[dict[str, Any]] = field(default_factory=list)
+    log: bool = False  # the figure's axis
 
     def describe(self) -> dict[str, Any]:
         """As plain values."""
@@ -60,7 +61,8 @@ class Table:
             "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in grid
         ]
         known = [c for c in self.cells if c.agrees is not None]
-        lines += ["", f"{self.paper}: ours ± deviation (paper), in {self.unit}; = agrees, ≠ does not"]
+        marks = "; = agrees, ≠ does not" if known else ""
+        lines += ["", f"{self.paper}: ours ± deviation (paper), in {self.unit}{marks}"]
         agreed = [f"{sum(bool(c.agrees) for c in known)} of {len(known)} cells agree"] if known else []
         lines += [*agreed, *self.remarks]
         lines += [f"{test['claim']}: p = {test['p']:.2g}, {test['p_holm']:.2g} after Holm" for test in self.tests]
@@ -69,7 +71,8 @@ class Table:
     def _show(self, found: Cell | None) -> str:
         if found is None:
             return ""
-        paper = "" if found.paper is None else f" ({found.paper:g}) {'=' if found.agrees else '≠'}"
+        mark = {None: "", True: " =", False: " ≠"}[found.agrees]
+        paper = "" if found.paper is None else f" ({found.paper:g}){mark}"
         digits = 1 if self.unit == "%" else 3
         return f"{found.ours:.{digits}f} ± {found.spread:.{digits}f}{paper}"
 
@@ -91,6 +94,8 @@ class Table:
             axes.bar(places, ours, width * 0.9, yerr=spread, label=row, error_kw={"linewidth": 0.8})
             known = [(place, c.paper) for place, (_, c) in zip(places, mine, strict=True) if c.paper is not None]
             axes.scatter([x for x, _ in known], [y for _, y in known], marker="_", s=90, color="black", zorder=3)
+        if self.log:
+            axes.set_yscale("log")
         axes.set_xticks(range(len(columns)), columns)
         axes.set_ylabel(f"in {self.unit}")
         axes.set_title(f"{self.paper} (bars: ours, black marks: the paper)", fontsize=9)
