@@ -28,6 +28,8 @@ from fallow.core.schedule import Schedule
 from fallow.core.seeds import mix
 from fallow.core.settings import Settings
 from fallow.data.stream import stream
+from fallow.data.tasks import Tasks
+from fallow.methods.fewshot.maml import complete
 from fallow.weights import own_initialiser
 from fallow.weights.layers import layer_of, untouched
 
@@ -74,7 +76,8 @@ def fit(model: nn.Module | str | None, data: Any, method: Method | str = "normal
     ----------
     model : a module, the name of one of fallow's models (``"resnet18:width=16"``), ``"module:factory"`` of
         your own, or None for the default that fits the data. A module is trained in place.
-    data : a bundled name, a path, ``(x, y)`` tensors, a torch ``Dataset`` or ``DataLoader``, or a ``Data``.
+    data : a bundled name, a path, ``(x, y)`` tensors, a torch ``Dataset`` or ``DataLoader``, a ``Data``, or
+        ``Tasks`` for few-shot methods (see :func:`fallow.fewshot`).
     method : a method or its name with settings (``"seal:scale=0.1"``, ``"llf+sagd"``).
     optimizer : "sgd", "adamw", an optimiser over the model's parameters, or a function that makes one.
     loss : of (output, targets); cross-entropy with label smoothing by default.
@@ -100,7 +103,7 @@ def fit(model: nn.Module | str | None, data: Any, method: Method | str = "normal
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):  # torch warns where it has to guess
         ctx = prepare(model, data, method, **options)
         loop.run(ctx)
-        return _result(ctx)
+        return result_of(ctx)
 
 
 def prepare(
@@ -131,6 +134,8 @@ def prepare(
         settings["optimizer"] = optimizer
     chosen = Settings.of(**settings)
     method = methods.build(method)
+    if isinstance(data, Tasks):
+        method = complete(method)
     if resume and out is None:
         raise RequestError("resume needs out: the folder of the run to go on with")
     folder = RunFolder(out) if out is not None else None
@@ -138,7 +143,7 @@ def prepare(
     torch.manual_seed(mix(chosen.seed, 0))
     if train is not None and isinstance(data, sources.Data):
         raise RequestError("this Data is loaded and split already: give train to fallow.data.load instead")
-    loaded = sources.load(data, train=train, val=val, seed=chosen.seed)
+    loaded: Any = data if isinstance(data, Tasks) else sources.load(data, train=train, val=val, seed=chosen.seed)
     if chosen.patience is not None and loaded.val is None:
         raise RequestError("patience waits for a lower validation loss: give val above 0, or no patience")
     net, factory, described = _model(model, loaded)
@@ -147,7 +152,7 @@ def prepare(
     ctx.observer = observer if engine.is_global_zero else None
     ctx.checkpoint_every, ctx.test_at_end, ctx.keep_generations = checkpoint_every, test_at_end, keep_generations
     ctx.initialiser = init or own_initialiser(net, factory, pretrained=pretrained is not None)
-    if loss is None:
+    if loss is None and not isinstance(loaded, Tasks):
         _try(ctx)
     method.begin(ctx)
     if folder is None:
@@ -189,13 +194,13 @@ def prepare(
     return ctx
 
 
-def _model(model: nn.Module | str | None, data: sources.Data) -> tuple[nn.Module, Any, Any]:
+def _model(model: nn.Module | str | None, data: sources.Data | Tasks) -> tuple[nn.Module, Any, Any]:
     """The model, how to build another, and what the record says of it."""
     if isinstance(model, nn.Module):
         shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
         digest = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:12]
         return model, None, f"{type(model).__module__}.{type(model).__qualname__} ({digest})"
-    spec = model or models.default(data.shape)
+    spec = model or (data.model if isinstance(data, Tasks) else models.default(data.shape))
 
     def factory() -> nn.Module:
         return models.build(spec, shape=data.shape, classes=len(data.classes))
@@ -205,7 +210,7 @@ def _model(model: nn.Module | str | None, data: sources.Data) -> tuple[nn.Module
 
 def _assemble(
     model: nn.Module,
-    data: sources.Data,
+    data: Any,
     method: Method,
     settings: Settings,
     engine: Any,
@@ -213,23 +218,7 @@ def _assemble(
     loss: Criterion | None,
     workers: int | None,
 ) -> Context:
-    parts: dict[str, Any] = {"train": data.train, "val": data.val, "test": data.test}
-    streams = {
-        name: None
-        if part is None
-        else stream(
-            part,
-            data,
-            batch_size=settings.batch_size,
-            seed=settings.seed,
-            augment=settings.augment if name == "train" else "none",
-            device=engine.device,
-            rank=engine.global_rank,
-            world=engine.world_size,
-            workers=_workers(part) if workers is None else workers,
-        )
-        for name, part in parts.items()
-    }
+    streams = _streams(data, settings, engine, workers)
     train = streams["train"]
     assert train is not None
     wrapped = engine.setup_module(model)
@@ -237,6 +226,9 @@ def _assemble(
 
     def smoothed(output: Tensor, target: Tensor) -> Tensor:
         return functional.cross_entropy(output, target, label_smoothing=settings.label_smoothing)
+
+    if isinstance(data, Tasks):
+        loss = loss or data.loss
 
     return Context(
         model=model,
@@ -252,6 +244,27 @@ def _assemble(
         clock=Clock(generations, epochs, train.steps),
         schedule=Schedule(settings.schedule, settings.warmup, settings.plateau),
     )
+
+
+def _streams(data: Any, settings: Settings, engine: Any, workers: int | None) -> dict[str, Any]:
+    """The stream of every part; None where there is no such part."""
+    place = {"device": engine.device, "rank": engine.global_rank, "world": engine.world_size}
+    common = place | {"batch_size": settings.batch_size, "seed": settings.seed}
+    if isinstance(data, Tasks):
+        return {name: data.stream(name, **common) for name in ("train", "val", "test")}
+    parts = {"train": data.train, "val": data.val, "test": data.test}
+    return {
+        name: None
+        if part is None
+        else stream(
+            part,
+            data,
+            augment=settings.augment if name == "train" else "none",
+            workers=_workers(part) if workers is None else workers,
+            **common,
+        )
+        for name, part in parts.items()
+    }
 
 
 def _try(ctx: Context) -> None:
@@ -312,7 +325,7 @@ def _by_decay(model: nn.Module, decay: float | dict[str, float]) -> list[dict[st
     return [{"params": parameters, "weight_decay": decay[name]} for name, parameters in members.items()]
 
 
-def _result(ctx: Context) -> Result:
+def result_of(ctx: Context) -> Result:
     """Gather the outcome and write it down."""
     best = None
     if ctx.best is not None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import WorkError
+from fallow.core.errors import RequestError, WorkError
 from fallow.core.seeds import mix
-from fallow.evaluate.accuracy import Score, score
+from fallow.evaluate.accuracy import Score
 from fallow.weights import Partition, redraw
 
 if TYPE_CHECKING:
@@ -165,10 +165,7 @@ class Context:
 
     def score(self, stream: Stream, limit: int | None = None) -> Score:
         """Loss and accuracy of the evaluated model, over all processes."""
-        reduce = self.engine.all_reduce if self.engine.world_size > 1 else None
-        if limit is not None and reduce is not None:
-            limit = -(-limit // self.engine.world_size)
-        return score(self.method.evaluated(self), stream.ordered(), self.measure, reduce, limit)
+        return self.method.score(self, stream, limit)
 
     def log(self, **values: Any) -> None:
         """Add numbers to the record of this epoch."""
@@ -190,7 +187,8 @@ class Context:
             for loss in fresh:
                 self.seen.append(loss)
                 if not math.isfinite(loss):
-                    raise WorkError(self._diverged())
+                    # a method that can explain it blames its own settings: the request was wrong
+                    raise (RequestError if self.method.explain(self) else WorkError)(self._diverged())
         return math.fsum(self.seen) / len(self.seen) if self.seen else float("nan")
 
     def finite(self) -> bool:
@@ -262,7 +260,9 @@ class Context:
         where = f"generation {self.clock.generation + 1}, epoch {self.clock.epoch + 1}, step {step}"
         before = f" (the step before: {self.seen[-2]:.4g})" if step > 1 else ""
         climbed = self.history[-1] if self.history else {"phase": ""}  # its last step shows in the next epoch only
-        if "ascent" in (self.phase, climbed["phase"]):
+        if why := self.method.explain(self):
+            pass
+        elif "ascent" in (self.phase, climbed["phase"]):
             why = "the ascent diverged: give it a smaller scale or a smaller share, or ascent=adaptive"
         elif step == 1 and self.clock.epoch_index == 0:
             why = "it was so from the start: look for non-finite inputs or weights"
@@ -274,6 +274,5 @@ class Context:
 
 def _micro(batch: Batch, count: int) -> list[Batch]:
     """The batch in ``count`` micro-batches of nearly equal size, none of them empty."""
-    x, y = batch
-    count = min(count, len(x))  # a small data set, or a share of a batch, may hold fewer
-    return list(zip(x.tensor_split(count), y.tensor_split(count), strict=True))
+    count = min(count, len(batch[0]))  # a small data set, or a share of a batch, may hold fewer
+    return list(zip(*(tensor.tensor_split(count) for tensor in batch), strict=True))  # tasks are four tensors

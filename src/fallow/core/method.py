@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fallow.core.errors import RequestError
+from fallow.evaluate.accuracy import Score, score
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fallow.core.context import Batch, Context
+    from fallow.data.stream import Stream
 
 Gradients = Callable[[], "Tensor"]
 
-OWNED = ("stream", "loss", "update", "evaluated")  # moments that only one method can decide
+OWNED = ("stream", "loss", "update", "evaluated", "score")  # moments that only one method can decide
 
 
 class Method:
@@ -30,6 +32,8 @@ class Method:
     ordinary_start: ClassVar[bool] = True  # the first generation is ordinary training
     forgets: ClassVar[frozenset[str]] = frozenset()  # the parts it disturbs: "early", "late"
     passes: ClassVar[float] = 1.0  # forward-backward passes in a step (SAM: 2), for comparisons at equal compute
+    tasks: ClassVar[bool] = False  # learns from tasks (few-shot), not from labelled examples
+    decides: ClassVar[str] = ""  # what only one of the methods that share it can decide
     draws_locally: ClassVar[bool] = False  # random draws per process: several train as well as one, not alike
 
     def plan(self, generations: int, epochs: int) -> tuple[int, int]:
@@ -82,6 +86,17 @@ class Method:
     def evaluated(self, ctx: Context) -> nn.Module:
         """The model that is evaluated and kept."""
         return ctx.model
+
+    def score(self, ctx: Context, stream: Stream, limit: int | None = None) -> Score:
+        """Loss and accuracy of the evaluated model, over all processes."""
+        reduce = ctx.engine.all_reduce if ctx.engine.world_size > 1 else None
+        if limit is not None and reduce is not None:
+            limit = -(-limit // ctx.engine.world_size)
+        return score(self.evaluated(ctx), stream.ordered(), ctx.measure, reduce, limit)
+
+    def explain(self, ctx: Context) -> str:
+        """Why the loss is no longer finite, if the method knows better than the loop."""
+        return ""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the method must remember to go on from a checkpoint: tensors and plain values."""
@@ -147,6 +162,11 @@ class Together(Method):
         return frozenset().union(*(method.forgets for method in self.methods))
 
     @property
+    def tasks(self) -> bool:  # type: ignore[override]
+        """Whether they learn from tasks: all do, or none."""
+        return self.methods[0].tasks
+
+    @property
     def draws_locally(self) -> bool:  # type: ignore[override]
         """Whether one of the methods does."""
         return any(method.draws_locally for method in self.methods)
@@ -186,6 +206,10 @@ class Together(Method):
         for method in self.methods:
             method.load_state_dict(state[method.name])
 
+    def explain(self, ctx: Context) -> str:
+        """The first reason that one of the methods knows."""
+        return next(filter(None, (method.explain(ctx) for method in self.methods)), "")
+
     def settings(self) -> dict[str, Any]:
         return {method.name: method.settings() for method in self.methods}
 
@@ -205,6 +229,11 @@ def _clash(first: Method, second: Method) -> str:
     """Why two methods cannot share one training, or nothing."""
     if first.name == second.name:
         return "the same method twice"
+    if first.tasks != second.tasks:
+        few, other = (first, second) if first.tasks else (second, first)
+        return f"{few.name} learns from tasks, {other.name} from labelled examples"
+    if first.decides and first.decides == second.decides:
+        return f"both decide {first.decides}"
     for hook in OWNED:
         if _overrides(first, hook) and _overrides(second, hook):
             return f"both decide the {hook} of a step" if hook != "evaluated" else "both choose the evaluated model"

@@ -1,0 +1,195 @@
+"""N-way K-shot episodes from any labelled examples whose classes are split."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fallow.core.errors import RequestError
+from fallow.core.seeds import mix
+from fallow.data.normalise import normalise, statistics
+from fallow.data.tasks.base import BLOCK, SPLITS, TaskBatch, Tasks
+
+
+@dataclass(eq=False, kw_only=True)
+class Episodes(Tasks):
+    """Tasks of ``ways`` classes with ``shots`` support and ``queries`` query examples each.
+
+    ``x`` holds the examples (uint8 images or float32), ``y`` their class indices, ``names`` the classes' names.
+    ``splits`` maps train, val and test to class indices that do not overlap; None: 64, 16 and 20 % of the classes,
+    drawn by ``seed``. With ``rotations`` every image class counts four times, turned by 0, 90, 180 and 270 degrees,
+    as is usual for Omniglot. ``train_ways`` lets training have more classes in a task than evaluation.
+
+    >>> y = torch.arange(30).repeat_interleave(4)
+    >>> tasks = Episodes(name="noise", x=torch.randn(120, 2), y=y, ways=3, shots=1, queries=2)
+    >>> x, y, query_x, query_y = tasks.draw("train", 0, 8)
+    >>> x.shape, y[0].tolist(), query_y[0].tolist()
+    (torch.Size([8, 3, 2]), [0, 1, 2], [0, 0, 1, 1, 2, 2])
+    """
+
+    name: str = "episodes"
+    x: Tensor
+    y: Tensor
+    names: Sequence[str] | None = None
+    splits: Mapping[str, Sequence[int]] | None = None
+    ways: int = 5
+    shots: int = 1
+    queries: int = 15
+    rotations: bool = False
+    train_ways: int | None = None
+    shape: tuple[int, ...] = ()
+    classes: list[str] = field(default_factory=list)
+    loss: Any = functional.cross_entropy
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        for key, least in (("ways", 2), ("shots", 1), ("queries", 1), ("train_ways", 2)):
+            value = getattr(self, key)
+            if value is not None and value < least:
+                raise RequestError(f"{key} is {value}: it must be a whole number from {least}")
+        if len(self.x) != len(self.y):
+            raise RequestError(f"there are {len(self.x)} examples but {len(self.y)} labels: give one for each")
+        count = int(self.y.max()) + 1
+        self.labels = [str(i) for i in range(count)] if self.names is None else list(self.names)
+        self.shape = tuple(self.x.shape[1:])
+        self.pictures = len(self.shape) == 3
+        if self.rotations and not (self.pictures and self.shape[1] == self.shape[2]):
+            raise RequestError(f"examples of shape {self.shape} cannot be turned: rotations need square images")
+        self.classes = [str(i + 1) for i in range(self.ways)]
+        self.model = self.model or ("conv4" if self.pictures and min(self.shape[1:]) >= 16 else "mlp")
+        chosen = dict(self.splits or carve(self.y.unique(), self.seed))
+        check_disjoint(chosen, self.labels)
+        self.tables = {split: self._table(split, chosen.get(split, ())) for split in SPLITS}
+        self.mean, self.std = statistics(self.x[self.tables["train"][0].unique()])
+
+    def _table(self, split: str, classes: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """The examples of every class of a split: indices (classes, most), padded with the first, and counts."""
+        if not len(classes):
+            if split == "train":
+                raise RequestError("the split 'train' has no classes: tasks are drawn from them")
+            setattr(self, f"{split}_tasks", 0)
+            return torch.zeros(0, 0, dtype=torch.long), torch.zeros(0, dtype=torch.long)
+        ways = self._ways(split)
+        turned = " (each counts four times, turned)" if self.rotations else ""
+        if len(classes) * (4 if self.rotations else 1) < ways:
+            raise RequestError(f"the split {split!r} has {len(classes)} classes{turned}: {ways}-way tasks need {ways}")
+        order = self.y.argsort(stable=True)
+        counts = torch.bincount(self.y, minlength=len(self.labels))
+        begins = counts.cumsum(0) - counts
+        needed = self.shots + self.queries
+        for label in classes:
+            if counts[label] < needed:
+                raise RequestError(
+                    f"class {self.labels[label]!r} has {int(counts[label])} images: {self.shots} shots and "
+                    f"{self.queries} queries need {needed}; take fewer, or leave the class out"
+                )
+        chosen = torch.as_tensor(list(classes))
+        places = torch.arange(int(counts[chosen].max()))
+        places = torch.where(places < counts[chosen, None], places, 0)
+        return order[begins[chosen, None] + places], counts[chosen]
+
+    def _ways(self, split: str) -> int:
+        return self.train_ways if split == "train" and self.train_ways is not None else self.ways
+
+    def block(self, split: str, draw: torch.Generator) -> tuple[Tensor, ...]:
+        """Which examples (tasks, ways, shots + queries), and how often each class is turned (tasks, ways)."""
+        table, counts = self.tables[split]
+        turns = 4 if self.rotations else 1
+        # the positions of the largest random numbers are a draw without replacement
+        classes = torch.rand(BLOCK, len(table) * turns, generator=draw).topk(self._ways(split)).indices
+        chosen, turned = classes // turns, classes % turns
+        keys = torch.rand(*chosen.shape, table.shape[1], generator=draw)
+        keys.masked_fill_(torch.arange(table.shape[1]) >= counts[chosen][..., None], -1.0)
+        places = keys.topk(self.shots + self.queries).indices
+        return table[chosen[..., None], places], turned
+
+    def examples(self, split: str, count: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Any ``count`` examples of a split, with the numbers of their classes (turned ones have their own)."""
+        table, counts = self.tables[split]
+        turns = 4 if self.rotations else 1
+        draw = torch.Generator().manual_seed(seed)
+        labels = torch.randint(len(table) * turns, (count,), generator=draw)
+        chosen = labels // turns
+        places = (torch.rand(count, generator=draw) * counts[chosen]).long()
+        x = self.pixels(table[chosen, places][None, :, None].to(device), (labels % turns)[None].to(device))
+        return x.view(count, *self.shape), labels.to(device)
+
+    def count(self, split: str) -> int:
+        """The classes of a split, turned ones included."""
+        return len(self.tables[split][0]) * (4 if self.rotations else 1)
+
+    def pixels(self, examples: Tensor, turned: Tensor) -> Tensor:
+        """The normalised examples (tasks, ways, n, …), turned."""
+        x = self._on(examples.device)[examples.flatten()]
+        x = normalise(x, self.mean.to(x.device), self.std.to(x.device)).view(*examples.shape, *self.shape)
+        return turn(x, turned) if self.rotations else x
+
+    def batch(self, split: str, drawn: tuple[Tensor, ...], device: torch.device) -> TaskBatch:
+        examples, turned = (rows.to(device, non_blocking=True) for rows in drawn)
+        tasks, ways, each = examples.shape
+        x = self.pixels(examples, turned)
+        y = torch.arange(ways, device=device).expand(tasks, ways)
+        k = self.shots
+        return (
+            x[:, :, :k].reshape(tasks, ways * k, *self.shape), y.repeat_interleave(k, 1),
+            x[:, :, k:].reshape(tasks, ways * (each - k), *self.shape), y.repeat_interleave(each - k, 1),
+        )  # fmt: skip
+
+    def _on(self, device: torch.device) -> Tensor:
+        """The examples on the device, moved there once."""
+        if self.x.device != device:
+            self.x = self.x.to(device)
+        return self.x
+
+    def normalisation(self) -> dict[str, Any]:
+        return {"mean": self.mean.tolist(), "std": self.std.tolist()}
+
+    def describe(self) -> dict[str, Any]:
+        content = hashlib.sha256(self.y.cpu().numpy().tobytes() + self.x.cpu().numpy().tobytes()).hexdigest()[:16]
+        tables = {
+            split: sorted(set(self.y.cpu()[table.flatten()].tolist())) for split, (table, _) in self.tables.items()
+        }
+        return super().describe() | {
+            "ways": self.ways, "queries": self.queries, "rotations": self.rotations, "train_ways": self.train_ways,
+            "splits": tables, "content": content,
+        }  # fmt: skip
+
+
+def carve(classes: Tensor, seed: int) -> dict[str, list[int]]:
+    """64, 16 and 20 % of the classes, as miniImageNet and CIFAR-FS divide theirs, drawn by seed."""
+    order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(mix(seed, 5)))].tolist()
+    train, val = round(0.64 * len(order)), round(0.16 * len(order))
+    return {
+        "train": sorted(order[:train]),
+        "val": sorted(order[train : train + val]),
+        "test": sorted(order[train + val :]),
+    }
+
+
+def check_disjoint(splits: Mapping[str, Sequence[int]], names: Sequence[str]) -> None:
+    """A class that is trained on is no new one: overlapping splits are refused."""
+    held: dict[int, str] = {}
+    for split, classes in splits.items():
+        if split not in SPLITS:
+            raise RequestError(f"splits hold {split!r}: give train, val and test")
+        for label in classes:
+            if held.setdefault(int(label), split) != split:
+                raise RequestError(
+                    f"class {names[int(label)]!r} is in both {held[int(label)]} and {split}: "
+                    "each class belongs to one split"
+                )
+
+
+def turn(x: Tensor, times: Tensor) -> Tensor:
+    """Square images (tasks, ways, n, C, H, H), those of each class turned by 90° so many ``times`` (tasks, ways)."""
+    side = x.shape[-1]
+    pixels = torch.arange(side * side, device=x.device).view(side, side)
+    sources = torch.stack([pixels.rot90(k).flatten() for k in range(4)])[times]  # (tasks, ways, pixels)
+    flat = x.flatten(-2)
+    return flat.gather(-1, sources[:, :, None, None].expand(flat.shape)).view(x.shape)
