@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -14,6 +15,7 @@ from fallow.core.errors import RequestError, unknown
 from fallow.core.seeds import mix
 
 SPLITS = ("train", "val", "test")
+NUMBERS = 1 << 19  # in the inputs of tasks that are evaluated side by side
 BLOCK = 64  # tasks drawn at a time, so that a task does not depend on the size of the meta-batch
 
 Kind = TypeVar("Kind", bound="Tasks")
@@ -172,6 +174,12 @@ class TaskStream:
 
     def ordered(self) -> Iterator[TaskBatch]:
         """For evaluation: this process's tasks of the ``count``, in meta-batches."""
-        begin, end = self.mine(self.batch_size if self.count is None else self.count)
-        for first in range(begin, end, max(1, self.batch_size)):
-            yield self.tasks.draw(self.split, first, min(self.batch_size, end - first), device=self.device)
+        begin, end = self.mine(BLOCK if self.count is None else self.count)
+        for first in range(begin, end, self.together):
+            yield self.tasks.draw(self.split, first, min(self.together, end - first), device=self.device)
+
+    @cached_property
+    def together(self) -> int:
+        """Tasks to evaluate side by side: as many as keep their inputs small; it needs no graph."""
+        x, _, query_x, _ = self.tasks.draw(self.split, 0, 1)
+        return max(1, min(BLOCK, NUMBERS // (x.numel() + query_x.numel())))

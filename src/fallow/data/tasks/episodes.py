@@ -134,7 +134,9 @@ class Episodes(Tasks):
 
     def describe(self) -> dict[str, Any]:
         content = hashlib.sha256(self.y.cpu().numpy().tobytes() + self.x.cpu().numpy().tobytes()).hexdigest()[:16]
-        tables = {split: sorted(set(self.y.cpu()[table.flatten()].tolist())) for split, (table, _) in self.tables.items()}
+        tables = {
+            split: sorted(set(self.y.cpu()[table.flatten()].tolist())) for split, (table, _) in self.tables.items()
+        }
         return super().describe() | {
             "ways": self.ways, "queries": self.queries, "rotations": self.rotations, "train_ways": self.train_ways,
             "splits": tables, "content": content,
@@ -145,7 +147,11 @@ def carve(classes: Tensor, seed: int) -> dict[str, list[int]]:
     """64, 16 and 20 % of the classes, as miniImageNet and CIFAR-FS divide theirs, drawn by seed."""
     order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(mix(seed, 5)))].tolist()
     train, val = round(0.64 * len(order)), round(0.16 * len(order))
-    return {"train": sorted(order[:train]), "val": sorted(order[train : train + val]), "test": sorted(order[train + val :])}
+    return {
+        "train": sorted(order[:train]),
+        "val": sorted(order[train : train + val]),
+        "test": sorted(order[train + val :]),
+    }
 
 
 def check_disjoint(splits: Mapping[str, Sequence[int]], names: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from fallow.data.tasks import TaskBatch
 from fallow.methods.fewshot.learner import Learner, Meta
 
 EXECUTIONS = ("auto", "vmap", "loop")
-TRIALS = 3
+TRIALS, ENOUGH = 5, 0.5  # measurements, and the seconds after which there are no more
 
 
 class _Known(torch.autograd.Function):
@@ -113,15 +113,18 @@ class Execution:
         try:
             together = _seconds(vmapped)
         except RuntimeError:
-            return "loop"  # its own error is clearer, if it has one too
-        return "vmap" if together < len(batch[0]) * _seconds(looped) else "loop"
+            return "loop"  # vmap cannot run every model: one that looks at its numbers, for instance
+        chosen = "vmap" if together < len(batch[0]) * _seconds(looped) else "loop"
+        if self.learner.batch_norm == "per-step":
+            self.learner.statistics.fresh = {}
+        return chosen
 
 
 def _seconds(work: Callable[[], None]) -> float:
-    """The shortest of a few trials, after a first that warms up."""
-    taken = []
+    """The shortest of a few trials, after a first that warms up; long ones are not repeated."""
+    taken: list[float] = []
     with torch.random.fork_rng():
-        for _ in range(TRIALS + 1):
+        while len(taken) < 2 or (len(taken) <= TRIALS and sum(taken) < ENOUGH):
             started = time.perf_counter()
             work()
             if torch.accelerator.is_available():

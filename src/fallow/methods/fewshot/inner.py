@@ -46,6 +46,8 @@ def gradients(
     if pure:
         found, each = torch.func.grad(losses, has_aux=True)(point)
         return (found if order == 2 else [g.detach() for g in found]), each
+    if not torch.is_grad_enabled():
+        order = 1  # nobody will differentiate them
     with torch.enable_grad():
         if order < 2:
             point = [p.detach().requires_grad_() for p in point]

@@ -80,7 +80,15 @@ class Learner(nn.Module):
     # ---- the inner loop ---------------------------------------------------------------------------
 
     def path(
-        self, meta: Meta, x: Tensor, y: Tensor, *, order: int, batched: bool, pure: bool = False, steps: int | None = None
+        self,
+        meta: Meta,
+        x: Tensor,
+        y: Tensor,
+        *,
+        order: int,
+        batched: bool,
+        pure: bool = False,
+        steps: int | None = None,
     ) -> Iterator[tuple[Params, Tensor | None]]:
         """θ_0, θ_1, … θ_steps of the tasks, each with the support losses of the step that led there."""
         objective = self.objective(batched)
@@ -211,4 +219,3 @@ class Learner(nn.Module):
 
 def _detached(meta: Meta) -> Meta:
     return {child: {name: p.detach() for name, p in held.items()} for child, held in meta.items()}
-

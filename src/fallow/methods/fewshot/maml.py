@@ -155,4 +155,3 @@ def complete(method: Method) -> Method:
     if all(isinstance(part, Piece) for part in parts):
         return MAML() + method
     return method
-

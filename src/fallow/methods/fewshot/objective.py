@@ -26,9 +26,7 @@ class Objective:
     on a small network is nearly twice as fast as vmap over a gradient.
     """
 
-    def __init__(
-        self, model: nn.Module, criterion: Criterion, *, batched: bool, shared: Collection[str] = ()
-    ) -> None:
+    def __init__(self, model: nn.Module, criterion: Criterion, *, batched: bool, shared: Collection[str] = ()) -> None:
         self.batched, self.shared = batched, frozenset(shared)
 
         def one(params: Params, buffers: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,7 +95,7 @@ class Statistics(nn.Module):
         held = {path: getattr(self, mine)[step] for mine, path in self.paths.items()}
         if lead is None:
             return held
-        moved = {path: value.expand(*lead, *value.shape).clone() for path, value in held.items()}
+        moved = {path: value.expand(lead + value.shape).clone() for path, value in held.items()}
         self.fresh.setdefault(step, []).append(moved)
         return moved
 

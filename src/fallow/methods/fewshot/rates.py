@@ -35,7 +35,11 @@ class LayerRates(nn.Module):
         super().__init__()
         self.owner: dict[str, int] = {}
         owned = [
-            [f"{path}.{name}" if path else name for name, p in module.named_parameters(recurse=False) if p.requires_grad]
+            [
+                f"{path}.{name}" if path else name
+                for name, p in module.named_parameters(recurse=False)
+                if p.requires_grad
+            ]
             for path, module in layers(model).items()
         ]
         for layer, names in enumerate(names for names in owned if names):
