@@ -22,32 +22,35 @@ PANELS = {
 }
 
 
-def draw(figure: str, seen: Mapping[str, Sequence[Seen]]) -> str:
-    """An SVG of figure A, B, C or G, with a line for each of the trainings; the same records give the same bytes."""
+def draw(figures: str, seen: Mapping[str, Sequence[Seen]]) -> str:
+    """An SVG of figures A, B, C, G, or of several of them ("ABCG"), with a line for each of the trainings.
+
+    The same records give the same bytes.
+    """
     from matplotlib import pyplot
 
-    if figure not in (*FIGURES, "G"):
-        raise unknown("figure", figure, (*FIGURES, "G"))
-    if not seen or not all(seen.values()):
+    for letter in figures:
+        if letter not in (*FIGURES, "G"):
+            raise unknown("figure", letter, (*FIGURES, "G"))
+    if not figures or not seen or not all(seen.values()):
         raise RequestError("nothing has been seen yet: train with observer=Watch() first")
     with styled():
-        panels = 1 if figure == "G" else len(PANELS)
-        drawn, grid = pyplot.subplots(
-            1, panels, figsize=(6.4 if panels == 1 else 10, 3.2), layout="constrained", squeeze=False
-        )
-        if figure == "G":
-            _conflict(grid[0, 0], seen)
-        else:
-            _landscape(grid[0], seen, *FIGURES[figure])
-            drawn.suptitle(FIGURES[figure][1], fontsize=10)
-        grid[0, 0].legend()
+        size = (6.4 if figures == "G" else 10, 3.2 * len(figures))
+        drawn = pyplot.figure(figsize=size, layout="constrained")
+        for letter, part in zip(figures, drawn.subfigures(len(figures), 1, squeeze=False)[:, 0], strict=True):
+            if letter == "G":
+                _conflict(part.subplots(), seen)
+                continue
+            which, title = FIGURES[letter]
+            _landscape(part.subplots(1, len(PANELS)), seen, which)
+            part.suptitle(title, fontsize=10)
         written = io.StringIO()
         drawn.savefig(written, format="svg", transparent=True, metadata={"Date": None})
         pyplot.close(drawn)
     return written.getvalue()
 
 
-def _landscape(panels: Any, seen: Mapping[str, Sequence[Seen]], which: str, title: str) -> None:
+def _landscape(panels: Any, seen: Mapping[str, Sequence[Seen]], which: str) -> None:
     for axes, (measure, label) in zip(panels, PANELS.items(), strict=True):
         for i, (name, looks) in enumerate(seen.items()):
             found = [(one.iteration, getattr(one, which)) for one in looks]
@@ -58,6 +61,7 @@ def _landscape(panels: Any, seen: Mapping[str, Sequence[Seen]], which: str, titl
         axes.set_xlabel("meta-iteration")
         axes.set_title(label, fontsize=9)
         axes.set_ylim(bottom=0)
+    panels[0].legend()
 
 
 def _conflict(axes: Any, seen: Mapping[str, Sequence[Seen]]) -> None:
@@ -71,3 +75,4 @@ def _conflict(axes: Any, seen: Mapping[str, Sequence[Seen]]) -> None:
                               alpha=0.12, lw=0)  # fmt: skip
     axes.set_xlabel("meta-iteration")
     axes.set_ylabel("degree of conflict: 1 − mean cosine")
+    axes.legend()
