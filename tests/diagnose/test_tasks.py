@@ -15,7 +15,7 @@ from fallow.core.errors import RequestError
 from fallow.data.tasks import Sinusoid
 from fallow.diagnose import Conflict, Watch, conflict, landscape, meta_landscape
 from fallow.diagnose.watched import draw
-from fallow.fewshot import fewshot
+from fallow.meta_training import fewshot
 from fallow.methods.fewshot.anil import ANIL
 from fallow.methods.fewshot.attenuation import L2F
 from fallow.methods.fewshot.learner import Learner

@@ -38,7 +38,7 @@ class Watch:
     """An observer of :func:`fallow.fewshot`; what it measures changes nothing of the training.
 
     >>> from fallow.data.tasks import Sinusoid
-    >>> from fallow.fewshot import fewshot
+    >>> from fallow.meta_training import fewshot
     >>> watch = Watch(tasks=4)
     >>> _ = fewshot(None, Sinusoid(val_tasks=4, test_tasks=4), "l2f", iterations=4, every=2, observer=watch)
     >>> [seen.iteration for seen in watch.seen]

@@ -1,7 +1,7 @@
 """Many meta-trainings as one: the learners of a table share their shapes, so that one compiled function trains all.
 
 A 2 × 40 network is so small that a meta-iteration is spent on calling operations; a stack of learners (seeds and
-settings) shares each call. Learner by learner it is the training of :func:`fallow.fewshot.fewshot`: the same start, the
+settings) shares each call. Learner by learner it is the training of :func:`fallow.fewshot`: the same start, the
 same tasks, the same Adam.
 """
 
