@@ -10,28 +10,41 @@ if TYPE_CHECKING:
     from fallow.core.method import Method
     from fallow.core.settings import Settings
     from fallow.data import Data
+    from fallow.data.tasks import Episodes, Sinusoid, Tasks
     from fallow.fitting import Result, fit
     from fallow.flatness import relative_flatness
     from fallow.methods import (
+        ANIL,
         DSD,
         FAM,
         FC,
         IMP,
         KELS,
+        L2F,
         LLF,
         LW,
+        MAML,
         SAGD,
         SAM,
         SEAL,
         WELS,
         WELSR,
         BornAgain,
+        Finetune,
         ImplicitDecay,
+        LearnedRates,
         Long,
+        MetaSGD,
+        MultiStepLoss,
         Normal,
+        ProtoNet,
         Rescale,
         Restart,
     )  # fmt: skip
+    from fallow.meta_training import fewshot
+    from fallow.methods.fewshot.attenuation import attenuate
+    from fallow.methods.fewshot.inner import adapt
+    from fallow.methods.fewshot.learner import Learner
     from fallow.methods.hyper.implicit import hypergradient
     from fallow.predict import Prediction, Predictor
     from fallow.weights import (
@@ -54,12 +67,18 @@ _HOMES = {
     "fallow.core.method": ("Method",),
     "fallow.core.settings": ("Settings",),
     "fallow.data": ("Data",),
+    "fallow.data.tasks": ("Episodes", "Sinusoid", "Tasks"),
     "fallow.fitting": ("Result", "fit"),
     "fallow.flatness": ("relative_flatness",),
     "fallow.methods": (
         "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain",
-        "ImplicitDecay", "Long", "Normal", "Rescale", "Restart",
+        "ImplicitDecay", "Long", "Normal", "Rescale", "Restart", "ANIL", "L2F", "MAML", "Finetune", "LearnedRates",
+        "MetaSGD", "MultiStepLoss", "ProtoNet",
     ),
+    "fallow.meta_training": ("fewshot",),
+    "fallow.methods.fewshot.attenuation": ("attenuate",),
+    "fallow.methods.fewshot.inner": ("adapt",),
+    "fallow.methods.fewshot.learner": ("Learner",),
     "fallow.methods.hyper.implicit": ("hypergradient",),
     "fallow.predict": ("Prediction", "Predictor"),
     "fallow.weights": (
@@ -80,8 +99,10 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain", "Data",
-    "FallowError", "ImplicitDecay", "Long", "Method", "Normal", "Partition", "Prediction", "Predictor", "RequestError",
-    "Rescale", "Restart", "Result", "Settings", "WorkError", "ascend", "descend", "fit", "hypergradient",
-    "insert_norms", "redraw", "relative_flatness", "rescale", "reset_state", "slim", "split_groups",
+    "ANIL", "DSD", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LW", "MAML", "SAGD", "SAM", "SEAL", "WELS",
+    "WELSR", "BornAgain", "Data", "Episodes", "FallowError", "Finetune", "ImplicitDecay", "LearnedRates",
+    "Learner", "Long", "MetaSGD", "Method", "MultiStepLoss", "Normal", "Partition", "Prediction", "Predictor",
+    "ProtoNet", "RequestError", "Rescale", "Restart", "Result", "Settings", "Sinusoid", "Tasks", "WorkError",
+    "adapt", "ascend", "attenuate", "descend", "fewshot", "fit", "hypergradient", "insert_norms", "redraw",
+    "relative_flatness", "rescale", "reset_state", "slim", "split_groups",
 ]  # fmt: skip

@@ -103,7 +103,7 @@ def fit(model: nn.Module | str | None, data: Any, method: Method | str = "normal
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):  # torch warns where it has to guess
         ctx = prepare(model, data, method, **options)
         loop.run(ctx)
-        return _result(ctx)
+        return result_of(ctx)
 
 
 def prepare(
@@ -307,7 +307,7 @@ def _optimizer(
     return torch.optim.AdamW(parameters, **options)
 
 
-def _result(ctx: Context) -> Result:
+def result_of(ctx: Context) -> Result:
     """Gather the outcome and write it down."""
     best = None
     if ctx.best is not None:

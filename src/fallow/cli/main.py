@@ -11,6 +11,7 @@ import typer
 from fallow.cli.catalogue import catalogue
 from fallow.cli.compare import compare
 from fallow.cli.diagnose import diagnose
+from fallow.cli.fewshot import fewshot
 from fallow.cli.predict import predict
 from fallow.cli.reproduce import reproduce
 from fallow.cli.train import train
@@ -27,6 +28,7 @@ app.command("compare")(compare)
 app.command("train")(train)
 app.command("predict")(predict)
 app.command("diagnose")(diagnose)
+app.command("fewshot")(fewshot)
 app.command("reproduce")(reproduce)
 app.command("list")(catalogue)
 

@@ -75,7 +75,7 @@ def train(
         if threads < 1:
             raise RequestError(f"threads is {threads}: one or more are needed")
         torch.set_num_threads(threads)
-    folder = out or _free_folder(data, method, seed)
+    folder = out or free_folder(data, method, seed)
     try:
         with Progress() as progress:
             result = fit(
@@ -163,7 +163,7 @@ def _split(text: str) -> str | int | float:
     return text
 
 
-def _free_folder(data: str, method: str, seed: int) -> Path:
+def free_folder(data: str, method: str, seed: int) -> Path:
     """The next free folder in runs/, named after what runs there."""
     stem = re.sub(r"[^A-Za-z0-9.+=-]+", "_", f"{Path(data).stem or data}-{method}-seed{seed}")
     for number in range(1, sys.maxsize):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import WorkError
+from fallow.core.errors import RequestError, WorkError
 from fallow.core.seeds import mix
 from fallow.evaluate.accuracy import Score
 from fallow.weights import Partition, redraw
@@ -187,7 +187,8 @@ class Context:
             for loss in fresh:
                 self.seen.append(loss)
                 if not math.isfinite(loss):
-                    raise WorkError(self._diverged())
+                    # a method that can explain it blames its own settings: the request was wrong
+                    raise (RequestError if self.method.explain(self) else WorkError)(self._diverged())
         return math.fsum(self.seen) / len(self.seen) if self.seen else float("nan")
 
     def finite(self) -> bool:

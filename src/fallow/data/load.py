@@ -85,7 +85,7 @@ def load(
         return data
     path = Path(source).expanduser()
     check_options(str(path), options, {})
-    parts = _read(path, str(source), size, strict)
+    parts = read(path, str(source), size, strict)
     data = _carve(path.stem if path.is_file() else path.resolve().name, parts, cut)
     data.origin = {"source": str(path.resolve()), "train": train, "val": val, "test": test, "seed": seed}
     data.origin |= {} if size is None else {"size": size}
@@ -120,7 +120,8 @@ def _from_memory(given: dict[str, Any]) -> Parts:
     return from_arrays(given, channels_first=all(isinstance(x, Tensor) for x, _ in given.values()))
 
 
-def _read(path: Path, source: str, size: int | None, strict: bool) -> Parts:
+def read(path: Path, source: str, size: int | None, strict: bool) -> Parts:
+    """The parts that a file or folder has of its own."""
     if not path.exists():
         if source.replace("_", "").replace("-", "").isalnum():
             raise RequestError(f"{unknown('data', source, BUNDLED)}; nor is there a file or folder of that name")

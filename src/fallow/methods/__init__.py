@@ -12,8 +12,10 @@ from fallow.core.method import Method
 from fallow.core.spec import parse
 from fallow.methods.fewshot.anil import ANIL
 from fallow.methods.fewshot.attenuation import L2F
+from fallow.methods.fewshot.finetune import Finetune
 from fallow.methods.fewshot.maml import MAML
 from fallow.methods.fewshot.multistep import MultiStepLoss
+from fallow.methods.fewshot.prototypes import ProtoNet
 from fallow.methods.fewshot.rates import LearnedRates, MetaSGD
 from fallow.methods.flat.fam import FAM
 from fallow.methods.flat.sam import SAM
@@ -37,7 +39,7 @@ from fallow.methods.rivals.swa import SWA
 METHODS: tuple[type[Method], ...] = (
     Normal, Long, Restart, LLF, SEAL, SAGD, BornAgain, LW, WELS, WELSR, KELS, DSD, FC, IMP, Rescale,
     FAM, SAM, ImplicitDecay, EMA, SWA, Mixup, CutMix, Dropout, MAML, L2F,
-    MetaSGD, LearnedRates, MultiStepLoss, ANIL,
+    MetaSGD, LearnedRates, MultiStepLoss, ANIL, ProtoNet, Finetune,
 )  # fmt: skip
 REGISTRY = {method.name: method for method in METHODS}
 
@@ -84,7 +86,7 @@ def _fits(value: Any, default: Any) -> bool:
 
 
 __all__ = [
-    "ANIL", "L2F", "MAML", "LearnedRates", "MetaSGD", "MultiStepLoss",
+    "ANIL", "L2F", "MAML", "LearnedRates", "MetaSGD", "MultiStepLoss", "Finetune", "ProtoNet",
     "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "REGISTRY", "SAGD", "SAM", "SEAL", "SWA", "WELS", "WELSR",
     "BornAgain", "CutMix", "Dropout", "ImplicitDecay", "Long", "Method", "Mixup", "Normal", "Rescale", "Restart",
     "build",

@@ -109,13 +109,31 @@ class Episodes(Tasks):
         places = keys.topk(self.shots + self.queries).indices
         return table[chosen[..., None], places], turned
 
+    def examples(self, split: str, count: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Any ``count`` examples of a split, with the numbers of their classes (turned ones have their own)."""
+        table, counts = self.tables[split]
+        turns = 4 if self.rotations else 1
+        draw = torch.Generator().manual_seed(seed)
+        labels = torch.randint(len(table) * turns, (count,), generator=draw)
+        chosen = labels // turns
+        places = (torch.rand(count, generator=draw) * counts[chosen]).long()
+        x = self.pixels(table[chosen, places][None, :, None].to(device), (labels % turns)[None].to(device))
+        return x.view(count, *self.shape), labels.to(device)
+
+    def count(self, split: str) -> int:
+        """The classes of a split, turned ones included."""
+        return len(self.tables[split][0]) * (4 if self.rotations else 1)
+
+    def pixels(self, examples: Tensor, turned: Tensor) -> Tensor:
+        """The normalised examples (tasks, ways, n, …), turned."""
+        x = self._on(examples.device)[examples.flatten()]
+        x = normalise(x, self.mean.to(x.device), self.std.to(x.device)).view(*examples.shape, *self.shape)
+        return turn(x, turned) if self.rotations else x
+
     def batch(self, split: str, drawn: tuple[Tensor, ...], device: torch.device) -> TaskBatch:
         examples, turned = (rows.to(device, non_blocking=True) for rows in drawn)
         tasks, ways, each = examples.shape
-        x = normalise(self._on(device)[examples.flatten()], self.mean.to(device), self.std.to(device))
-        x = x.view(tasks, ways, each, *self.shape)
-        if self.rotations:
-            x = turn(x, turned)
+        x = self.pixels(examples, turned)
         y = torch.arange(ways, device=device).expand(tasks, ways)
         k = self.shots
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +82,7 @@ class Attenuator(nn.Module):
         count = max(owner.values()) + 1
         width = count if hidden is None else hidden
         sizes = [count, *[width] * (depth - 1), count]
-        linears = [nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+        linears = [nn.Linear(a, b) for a, b in pairwise(sizes)]
         if start is not None:
             nn.init.constant_(linears[-1].bias, math.log(start / (1 - start)))
         parts = [part for linear in linears for part in (linear, nn.ReLU())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,10 +10,11 @@ from torch import Tensor
 
 from fallow.core.context import Context
 from fallow.core.errors import RequestError
-from fallow.core.method import Gradients, Method
+from fallow.core.method import Gradients, Method, Together
 from fallow.data.tasks import Tasks
 from fallow.evaluate.accuracy import Score
 from fallow.methods.fewshot.learner import Judged
+from fallow.weights.layers import untouched
 
 
 class FewShot(Method):
@@ -26,6 +28,17 @@ class FewShot(Method):
             raise RequestError(
                 f"{ctx.method.name} learns from tasks: give fallow.Episodes or fallow.Sinusoid, or take fallow fewshot"
             )
+
+    def try_out(self, ctx: Context, call: Callable[[Tensor], Any]) -> None:
+        """Refuse a model that cannot take the tasks before anything is done."""
+        x = next(iter(ctx.train.ordered()))[0][:1]
+        try:
+            with untouched(ctx.model):
+                ctx.model.eval()
+                call(x.flatten(0, 1))
+        except (RuntimeError, IndexError, TypeError, AttributeError, ValueError) as error:
+            why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise RequestError(f"the model cannot take inputs of shape {tuple(x.shape[2:])}: {why}") from error
 
     def judge(self, ctx: Context, batch: Any) -> Judged:
         """Query losses and accuracies of a meta-batch of tasks."""
@@ -61,3 +74,9 @@ class FewShot(Method):
         ])  # fmt: skip
         loss, correct, count = ctx.engine.all_reduce(sums, reduce_op="sum").tolist()
         return Score(loss / count, correct / count if right else None, int(count))
+
+
+def learner_of(method: Method) -> FewShot:
+    """The one of several methods that adapts and judges; the others are its pieces."""
+    parts = method.methods if isinstance(method, Together) else (method,)
+    return next(part for part in parts if isinstance(part, FewShot))

@@ -172,8 +172,7 @@ class Learner(nn.Module):
         """Adapt to tasks (tasks, n, …), without a graph; what comes back predicts their queries (tasks, m, …)."""
         meta = _detached(self.meta())
         with normalised(self.model, self.batch_norm, training=False):
-            for params, _ in self.path(meta, x, y, order=1, batched=True, steps=steps):
-                pass
+            *_, (params, _) = self.path(meta, x, y, order=1, batched=True, steps=steps)
         last = self.steps if steps is None else steps
 
         @torch.no_grad()

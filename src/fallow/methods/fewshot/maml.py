@@ -67,7 +67,8 @@ class MAML(FewShot):
             ctx.model, ctx.criterion, steps=self.steps, rate=self.rate, batch_norm=self.batch_norm, pieces=self.pieces
         )
         self.run = Execution(self.learner, self.execution, self.compile)
-        self.try_out(ctx)
+        self.try_out(ctx, ctx.model)
+        self.try_adapting(ctx)
         own = [p for name, child in self.learner.named_children() if name != "model" for p in child.parameters()]
         if own:
             first = ctx.optimizer.param_groups[0]
@@ -75,7 +76,7 @@ class MAML(FewShot):
         self.calm: Tensor | None = None  # whether all inner loops were finite, and the first that was not
         self.worst: Tensor | None = None
 
-    def try_out(self, ctx: Context) -> None:
+    def try_adapting(self, ctx: Context) -> None:
         """Adapt to one task: a model that cannot be called with other parameters is refused before anything is done."""
         batch = tuple(t[:1] for t in next(iter(ctx.train.ordered())))
         try:
@@ -84,8 +85,8 @@ class MAML(FewShot):
         except (RuntimeError, IndexError, TypeError, AttributeError, ValueError) as error:
             why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise RequestError(
-                f"the model cannot adapt to tasks with inputs of shape {tuple(batch[0].shape[2:])}: {why}; it should "
-                "be a module that torch.func.functional_call can call with other parameters"
+                f"the model cannot be called functionally: {why}; it should compute with the parameters that "
+                "torch.func.functional_call gives it, and change no tensor in place"
             ) from error
 
     def loss(self, ctx: Context, batch: Any) -> Tensor:

@@ -21,9 +21,9 @@ class Objective:
     """(losses, outputs) of tasks, each with parameters of its own.
 
     With ``batched`` every tensor carries tasks on its first axis (but for ``shared`` parameters), and one call of vmap
-    runs them side by side; otherwise there is one task and no such axis. Gradients of the *sum* of the losses are the tasks' own gradients,
-    since no task's loss depends on another's parameters: plain autograd then differentiates batched products, which
-    on a small network is nearly twice as fast as vmap over a gradient.
+    runs them side by side; otherwise there is one task and no such axis. Gradients of the *sum* of the losses are the
+    tasks' own gradients, since no task's loss depends on another's parameters: plain autograd then differentiates
+    batched products, which on a small network is nearly twice as fast as vmap over a gradient.
     """
 
     def __init__(self, model: nn.Module, criterion: Criterion, *, batched: bool, shared: Collection[str] = ()) -> None:
@@ -47,7 +47,7 @@ class Objective:
         return vmap(self.one, in_dims, randomness="different")(params, buffers, x, y)  # every task drops its own units
 
 
-def norms(model: nn.Module) -> list[nn.Module]:
+def norms(model: nn.Module) -> list[nn.modules.batchnorm._NormBase]:
     """The layers that keep running statistics."""
     return [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
 

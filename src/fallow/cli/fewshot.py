@@ -1,0 +1,142 @@
+"""``fallow fewshot TASKS``: meta-train on tasks, judge by new ones, keep it with its record and pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fallow.core.errors import RequestError, Stopped
+
+if TYPE_CHECKING:
+    from fallow.meta_training import FewShotResult
+
+
+def fewshot(
+    tasks: Annotated[str, typer.Argument(help="sinusoid, sinusoid:setting=hard, a .npz or a folder of classes")],
+    method: Annotated[
+        str, typer.Option(help="with settings, and summed: l2f:start=0.95+multi-step-loss (see: fallow list methods)")
+    ] = "maml",
+    model: Annotated[
+        str | None, typer.Option(help="conv4, resnet12:width=32, … or your module:factory; default by the tasks")
+    ] = None,
+    ways: Annotated[int, typer.Option(help="classes in a task")] = 5,
+    shots: Annotated[int, typer.Option(help="support examples of a class, or points of a curve")] = 5,
+    queries: Annotated[
+        int | None, typer.Option(help="query examples of a class; default 15, for curves as many as shots")
+    ] = None,
+    splits: Annotated[str | None, typer.Option(help="JSON file of class splits (FILE.json or FILE.json:NAME)")] = None,
+    rotations: Annotated[bool, typer.Option("--rotations", help="turned images are classes too (Omniglot)")] = False,
+    size: Annotated[int | None, typer.Option(help="the side of a folder's images, in pixels")] = None,
+    weights: Annotated[Path | None, typer.Option(help="pretrained weights to start from")] = None,
+    steps: Annotated[int | None, typer.Option(help="of the inner loop; as maml:steps=5")] = None,
+    rate: Annotated[float | None, typer.Option(help="of the inner loop; as maml:rate=0.01")] = None,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="compile the meta-gradient: slow start, then fast")
+    ] = False,
+    iterations: Annotated[int, typer.Option(help="meta-updates")] = 30_000,
+    meta_batch: Annotated[int, typer.Option(help="tasks in a meta-update")] = 4,
+    lr: Annotated[float, typer.Option(help="of the meta-optimiser, Adam")] = 1e-3,
+    schedule: Annotated[str, typer.Option(help="constant, cosine or plateau")] = "constant",
+    clip: Annotated[float | None, typer.Option(help="the largest norm of the meta-gradient")] = None,
+    every: Annotated[int, typer.Option(help="iterations between two looks at validation tasks")] = 500,
+    val_tasks: Annotated[int, typer.Option(help="validation tasks")] = 100,
+    episodes: Annotated[int, typer.Option(help="test tasks")] = 600,
+    seed: Annotated[int, typer.Option()] = 0,
+    out: Annotated[Path | None, typer.Option(help="the run's folder; default: the next free one in runs/")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on with the run in --out")] = False,
+    checkpoint_every: Annotated[float, typer.Option(help="seconds between two checkpoints")] = 15.0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
+    devices: Annotated[int, typer.Option(help="processes, by Lightning Fabric")] = 1,
+    threads: Annotated[int | None, typer.Option(help="threads of torch on the CPU")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+) -> None:
+    """Meta-train on TASKS, judge by new tasks, and keep it with its record."""
+    if resume and out is None:
+        raise RequestError("--resume needs --out: the folder of the run to go on with")
+    import torch
+
+    from fallow.cli.display import Progress
+    from fallow.cli.train import free_folder
+    from fallow.data.tasks.load import load_tasks
+    from fallow.meta_training import fewshot as meta_train
+
+    if threads is not None:
+        if threads < 1:
+            raise RequestError(f"threads is {threads}: one or more are needed")
+        torch.set_num_threads(threads)
+    if episodes < 1 or val_tasks < 1:
+        raise RequestError(f"episodes is {episodes} and val-tasks {val_tasks}: both are whole numbers from 1")
+    loaded = load_tasks(
+        tasks, ways=ways, shots=shots, queries=queries, splits=splits, rotations=rotations, size=size,
+        val_tasks=val_tasks, test_tasks=episodes,
+    )  # fmt: skip
+    chosen = with_inner(method, steps=steps, rate=rate, compile=compile or None)
+    folder = out or free_folder(f"fewshot-{tasks.partition(':')[0]}", method, seed)
+    try:
+        with Progress() as progress:
+            result = meta_train(
+                model, loaded, chosen, iterations=iterations, meta_batch=meta_batch, lr=lr, every=every,
+                schedule=schedule, clip=clip, weights=weights, seed=seed, out=folder, resume=resume,
+                checkpoint_every=checkpoint_every, device=device, devices=devices,
+                observer=progress.show if progress.live else None,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        again = f": the same command with --out {folder} --resume goes on" if (folder / "run.json").exists() else ""
+        raise Stopped(f"stopped{again}") from None
+    if result.folder is None:  # another process than the first
+        return
+    from fallow.evaluate.pictures import pictures
+
+    for name, svg in pictures(result, loaded).items():
+        (result.folder / f"{name}.svg").write_text(svg, "utf-8")
+    record = json.loads((result.folder / "run.json").read_text("utf-8"))
+    if as_json:
+        print(json.dumps(result.describe() | {"out": str(result.folder), "run": record}, ensure_ascii=False))
+    else:
+        _report(result, record)
+
+
+def with_inner(method: str, **settings: Any) -> Any:
+    """The method, with the inner loop's settings given to its MAML; one that has none refuses them."""
+    import dataclasses
+
+    from fallow import methods
+    from fallow.core.method import Together
+    from fallow.methods.fewshot.maml import MAML, complete
+
+    built = complete(methods.build(method))
+    given = {key: value for key, value in settings.items() if value is not None}
+    if not given:
+        return built
+    parts = built.methods if isinstance(built, Together) else (built,)
+    if not any(isinstance(part, MAML) for part in parts):
+        raise RequestError(f"{built.name} has no inner loop: leave {' and '.join(given)} out")
+    changed = [dataclasses.replace(part, **given) if isinstance(part, MAML) else part for part in parts]
+    return Together(*changed) if len(changed) > 1 else changed[0]
+
+
+def _report(result: FewShotResult, record: dict[str, Any]) -> None:
+    """What was trained, and how the test tasks were learned."""
+    data = record["data"]
+    kind = f"{data['ways']}-way {data['shots']}-shot" if "ways" in data else f"{data['shots']}-shot"
+    print(f"{data['name']}: {kind} tasks; {record['model']}, {record['method']}")
+    for note in record["notes"]:
+        print(f"note: {note}")
+    accuracy = "accuracy" in result.tested
+    print(f"\n{'inner step':>10}  {'accuracy' if accuracy else 'loss':>20}")
+    for step, found in enumerate(result.tested["steps"]):
+        print(f"{step:>10}  {_interval(found, accuracy):>20}")
+    what = "test accuracy" if accuracy else "test loss"
+    last = result.tested["accuracy" if accuracy else "loss"]
+    print(f"\n{what} {_interval(last, accuracy)} (95 % interval over {result.tested['tasks']} tasks)")
+    print(f"{result.steps} iterations in {result.seconds:.1f} s; kept in {result.folder}")
+
+
+def _interval(found: dict[str, Any], share: bool) -> str:
+    if found["low"] is None:
+        return f"{100 * found['mean']:.2f} %" if share else f"{found['mean']:.4f}"
+    half = (found["high"] - found["low"]) / 2
+    return f"{100 * found['mean']:.2f} ± {100 * half:.2f} %" if share else f"{found['mean']:.4f} ± {half:.4f}"

@@ -1,0 +1,161 @@
+"""Tasks from a name or a path: sinusoid, a .npz, a folder of classes; and class splits from a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fallow.core.errors import RequestError, unknown
+from fallow.core.spec import parse
+from fallow.data.arrays import from_arrays
+from fallow.data.examples import Examples
+from fallow.data.load import read
+from fallow.data.parts import Parts
+from fallow.data.sources.folder import SPLITS as FOLDERS
+from fallow.data.sources.folder import folder
+from fallow.data.tasks.base import SPLITS, Tasks
+from fallow.data.tasks.episodes import Episodes, carve
+from fallow.data.tasks.sinusoid import SETTINGS, Sinusoid
+
+Splits = dict[str, list[int]]
+
+# pairs of arrays whose labels count their own classes: Omniglot's two halves
+HALVES = {"train": "background", "test": "evaluation"}
+
+
+def load_tasks(
+    source: str | Path,
+    *,
+    ways: int = 5,
+    shots: int = 1,
+    queries: int | None = None,
+    seed: int = 0,
+    splits: str | Path | None = None,
+    rotations: bool = False,
+    size: int | None = None,
+    **counts: int,
+) -> Tasks:
+    """Tasks from ``source``.
+
+    - ``sinusoid``, or ``sinusoid:setting=hard``;
+    - a .npz with x and y (x_train, x_test … are put together: classes are split, not examples), or with
+      x_background, y_background, x_evaluation, y_evaluation (Omniglot: the first half is trained on);
+    - a folder with a folder of images per class, or with train/, val/ and test/ that hold different classes.
+
+    ``splits`` is a JSON file of {"train": [...], "val": [...], "test": [...]}, classes by name or number;
+    ``file.json:name`` takes the splits called so. Without it, 64, 16 and 20 % of the classes are drawn by ``seed``.
+    """
+    name, settings = parse(str(source)) if str(source).startswith("sinusoid") else ("", {})
+    if name == "sinusoid":
+        for key in settings:
+            if key not in ("setting", "points"):
+                raise unknown("setting of sinusoid", key, ("setting", "points"))
+        if splits is not None or rotations:
+            raise RequestError("sinusoid has no classes: leave splits and rotations out")
+        return Sinusoid(shots=shots, queries=queries, seed=seed, **counts, **settings)
+    path = Path(source).expanduser()
+    if not path.exists():
+        raise RequestError(
+            f"there is no {path}: give sinusoid (settings: {', '.join(SETTINGS)}), a .npz, or a folder of classes"
+        )
+    x, y, names, own = _examples(path, str(source), size, seed)
+    chosen = own if splits is None else _named(splits, names)
+    return Episodes(
+        name=path.stem if path.is_file() else path.resolve().name,
+        x=x, y=y, names=names, splits=chosen, ways=ways, shots=shots, queries=15 if queries is None else queries,
+        rotations=rotations, seed=seed, **counts,
+    )  # fmt: skip
+
+
+def _examples(path: Path, source: str, size: int | None, seed: int) -> tuple[Tensor, Tensor, list[str], Splits | None]:
+    """All examples of all parts, their classes, and the class splits that the source has of its own."""
+    halves = _halves(path, size)
+    if halves is None:
+        parts = read(path, source, size, False)
+        held = [_memory(part) for part in (parts.train, parts.val, parts.test) if part is not None]
+        return torch.cat([e.x for e in held]), torch.cat([e.y for e in held]), parts.classes, None
+    xs, ys, names, splits = [], [], [], {}
+    for split, parts in halves.items():
+        held = [_memory(part) for part in (parts.train, parts.val, parts.test) if part is not None]
+        begin = len(names)
+        xs += [e.x for e in held]
+        ys += [e.y + begin for e in held]
+        names += parts.classes
+        splits[split] = list(range(begin, len(names)))
+    if "val" not in splits:  # a tenth of the training classes: those for testing stay unseen
+        order = carve(torch.tensor(splits["train"]), seed)
+        few = max(1, len(splits["train"]) // 10)
+        splits["val"] = sorted((order["val"] + order["test"])[:few])
+        splits["train"] = sorted(set(splits["train"]) - set(splits["val"]))
+    return torch.cat(xs), torch.cat(ys), names, splits
+
+
+def _halves(path: Path, size: int | None) -> dict[str, Parts] | None:
+    """Parts whose classes differ: train/, val/, test/ folders of other classes, or Omniglot's two halves."""
+    if path.suffix == ".npz" and path.is_file():
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                if not all(f"x_{half}" in archive.files and f"y_{half}" in archive.files for half in HALVES.values()):
+                    return None
+                return {
+                    split: from_arrays(
+                        {"train": (archive[f"x_{half}"], archive[f"y_{half}"])},
+                        names=archive[f"names_{half}"].tolist() if f"names_{half}" in archive.files else None,
+                    )
+                    for split, half in HALVES.items()
+                }
+        except (OSError, ValueError):
+            return None  # read again, its error says what is wrong
+    if not path.is_dir():
+        return None
+    below = {entry.name.lower(): entry for entry in path.iterdir() if entry.is_dir()}
+    found = {part: next((below[n] for n in names if n in below), None) for part, names in FOLDERS.items()}
+    places = {part: place for part, place in found.items() if place is not None}
+    classes = {part: {entry.name for entry in place.iterdir() if entry.is_dir()} for part, place in places.items()}
+    if not {"train", "test"} <= set(classes) or not classes["train"] or classes["train"] & classes["test"]:
+        return None
+    for part, held in classes.items():
+        for other, theirs in classes.items():
+            if part < other and held & theirs:
+                raise RequestError(f"class {min(held & theirs)!r} is in both {part} and {other}: it belongs to one")
+    return {part: folder(place, size, False) for part, place in places.items()}
+
+
+def _memory(part: Any) -> Examples:
+    if not isinstance(part, Examples):
+        raise RequestError("the images are too many for memory: give a smaller size")
+    return part
+
+
+def _named(file: str | Path, names: Sequence[str]) -> Splits:
+    """Class splits from a JSON file, classes by name or number."""
+    path, _, which = str(file).rpartition(":") if ".json:" in str(file) else (str(file), "", "")
+    try:
+        content: Any = json.loads(Path(path).expanduser().read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{path} holds no splits ({error}): give JSON with train, val and test") from error
+    if isinstance(content, Mapping) and isinstance(content.get("splits"), Mapping):
+        content = content["splits"]
+    if which:
+        if not isinstance(content, Mapping) or which not in content:
+            raise unknown(f"split of {path}", which, content if isinstance(content, Mapping) else ())
+        content = content[which]
+    if not isinstance(content, Mapping) or "train" not in content:
+        listed = f" (it holds {', '.join(map(str, content))}: write FILE.json:NAME)" if content else ""
+        raise RequestError(f"{path} has no 'train': give JSON with train, val and test{listed}")
+    place = {name: i for i, name in enumerate(names)}
+    return {split: [_place(label, place, path) for label in content.get(split, [])] for split in SPLITS}
+
+
+def _place(label: Any, place: Mapping[str, int], path: str) -> int:
+    if isinstance(label, int) and 0 <= label < len(place):
+        return label
+    if isinstance(label, str) and label in place:
+        return place[label]
+    raise RequestError(f"{path} names class {label!r}, which the data does not have")
