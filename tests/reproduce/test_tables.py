@@ -14,11 +14,14 @@ from fallow.reproduce import (
     TABLES,
     fam_cost,
     fam_table1,
+    fewshot_images,
     iml_ablation,
     iml_cost,
     iml_exact,
     iml_layer,
     iml_weight,
+    l2f_figures,
+    l2f_sinusoid,
     lw_ablation,
     lw_diagnosed,
     lw_table1,
@@ -27,6 +30,7 @@ from fallow.reproduce import (
     seal_tables,
 )
 from fallow.reproduce.table import Cell, Table, cell
+from tests.reproduce.test_fewshot import small_images
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +61,12 @@ def small(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(module, "WARMUP", 10)
         monkeypatch.setattr(module, "UPDATES", 2)
         monkeypatch.setattr(module, "INNER", 10 if module is iml_layer else (2, 4))
+    monkeypatch.setattr(l2f_sinusoid, "ITERATIONS", 2)
+    monkeypatch.setattr(l2f_sinusoid, "CURVES", 4)
+    monkeypatch.setattr(l2f_sinusoid, "COMPILE", False)
+    monkeypatch.setattr(l2f_figures, "ITERATIONS", 2)
+    monkeypatch.setattr(l2f_figures, "EVERY", 1)
+    monkeypatch.setattr(l2f_figures, "TASKS", 4)
     monkeypatch.setattr(lw_ablation, "DATA", {"synthetic": ("synthetic:alpha=2.0", 64, "mlp:hidden=8,8", 2, 2)})
     with joblib.parallel_config(backend="sequential"):  # in this process, where the sizes are small
         yield
@@ -71,7 +81,8 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *wo
 
 @pytest.mark.parametrize("name", TABLES)
 def test_each_table_runs_and_says_what_agrees(name, tmp_path: Path, monkeypatch, capsys) -> None:
-    code, out, _ = ask(monkeypatch, capsys, name, "--seeds", "2", "--json", "--out", str(tmp_path))
+    data = ["--data-dir", str(small_images(tmp_path, monkeypatch))] if name in fewshot_images.PLANS else []
+    code, out, _ = ask(monkeypatch, capsys, name, "--seeds", "2", "--json", "--out", str(tmp_path), *data)
     assert code == 0
     table = json.loads(out)
     for found in table["cells"]:

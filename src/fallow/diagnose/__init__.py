@@ -5,10 +5,12 @@ modes and random generators are as before when it returns, to the bit.
 """
 
 from fallow.diagnose.batches import TopOfBatches, top_of_batches
+from fallow.diagnose.conflict import Conflict, conflict
 from fallow.diagnose.depth import PredictionDepth, prediction_depth
 from fallow.diagnose.flatness import Flatness, LayerFlatness, flatness
 from fallow.diagnose.intervals import Estimate
 from fallow.diagnose.lanczos import Eigenvalue, Lanczos
+from fallow.diagnose.landscape import Landscape, landscape, meta_landscape
 from fallow.diagnose.margin import Margins, margins
 from fallow.diagnose.neighbours import neighbours
 from fallow.diagnose.noise import Noise, noise
@@ -16,25 +18,33 @@ from fallow.diagnose.products import Hessian
 from fallow.diagnose.slices import Slice, slices
 from fallow.diagnose.spectrum import Spectrum, spectrum
 from fallow.diagnose.sums import Density
+from fallow.diagnose.watch import Seen, Watch
 from fallow.diagnose.weights import WeightSize, weight_size
 
 __all__ = [
+    "Conflict",
     "Density",
     "Eigenvalue",
     "Estimate",
     "Flatness",
     "Hessian",
     "Lanczos",
+    "Landscape",
     "LayerFlatness",
     "Margins",
     "Noise",
     "PredictionDepth",
+    "Seen",
     "Slice",
     "Spectrum",
     "TopOfBatches",
+    "Watch",
     "WeightSize",
+    "conflict",
     "flatness",
+    "landscape",
     "margins",
+    "meta_landscape",
     "neighbours",
     "noise",
     "prediction_depth",

@@ -23,19 +23,24 @@ INK = "#7a7a7a"  # legible on white and on black
 Records = Mapping[str, Any]  # subject → record
 
 
-def draw(measure: str, records: Records) -> str:
-    """An SVG; the same records give the same bytes."""
+def styled() -> Any:
+    """The look of every picture, for as long as the context lasts."""
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     style: dict[Any, Any] = {
         "svg.hashsalt": "fallow", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False,
         "axes.spines.right": False, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK,
         "xtick.color": INK, "ytick.color": INK, "legend.frameon": False, "legend.fontsize": 8,
     }  # fmt: skip
-    with pyplot.rc_context(style):
+    return matplotlib.rc_context(style)
+
+
+def draw(measure: str, records: Records) -> str:
+    """An SVG; the same records give the same bytes."""
+    from matplotlib import pyplot
+
+    with styled():
         figure, axes = pyplot.subplots(figsize=(6.4, 3.4), layout="constrained")
         PICTURES[measure](axes, records)
         if len(records) <= 12 and measure != "weights":
@@ -46,14 +51,15 @@ def draw(measure: str, records: Records) -> str:
     return written.getvalue()
 
 
-def _look(i: int) -> dict[str, Any]:
+def look(i: int) -> dict[str, Any]:
+    """Colour and line of the i-th subject."""
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)], "linewidth": 1.5}
 
 
 def _spectrum(axes: Any, records: Records) -> None:
     for i, (name, found) in enumerate(records.items()):
         density = found.density
-        axes.semilogy(density.grid, np.maximum(density.values, 1e-8), label=name, **_look(i))
+        axes.semilogy(density.grid, np.maximum(density.values, 1e-8), label=name, **look(i))
     axes.set_ylim(bottom=1e-6)
     axes.set_xlabel("eigenvalue")
     axes.set_ylabel("density")
@@ -61,7 +67,7 @@ def _spectrum(axes: Any, records: Records) -> None:
 
 def _depth(axes: Any, records: Records) -> None:
     for i, (name, found) in enumerate(records.items()):
-        axes.plot(range(len(found.layers)), 100 * found.accuracies, label=name, marker=".", **_look(i))
+        axes.plot(range(len(found.layers)), 100 * found.accuracies, label=name, marker=".", **look(i))
     layers = next(iter(records.values())).layers
     axes.set_xticks(range(len(layers)), layers, rotation=30 if len(layers) > 8 else 0)
     axes.set_ylabel("accuracy of 5 neighbours, %")
@@ -70,7 +76,7 @@ def _depth(axes: Any, records: Records) -> None:
 def _margins(axes: Any, records: Records) -> None:
     for i, (name, found) in enumerate(records.items()):
         values = np.sort(found.values)
-        axes.plot(values, 100 * np.arange(1, len(values) + 1) / len(values), label=name, **_look(i))
+        axes.plot(values, 100 * np.arange(1, len(values) + 1) / len(values), label=name, **look(i))
     axes.set_xlabel("softmax margin")
     axes.set_ylabel("training examples below, %")
 
@@ -78,7 +84,7 @@ def _margins(axes: Any, records: Records) -> None:
 def _noise(axes: Any, records: Records) -> None:
     for i, (name, found) in enumerate(records.items()):
         mean, spread = found.losses.mean(1), found.losses.std(1, ddof=1) if found.draws > 1 else 0 * found.losses[:, 0]
-        axes.plot(found.sigmas, mean, label=name, marker=".", **_look(i))
+        axes.plot(found.sigmas, mean, label=name, marker=".", **look(i))
         axes.fill_between(found.sigmas, mean - spread, mean + spread, color=COLOURS[i % len(COLOURS)], alpha=0.15, lw=0)
     axes.set_xscale("log")
     axes.set_xlabel("σ")
@@ -101,7 +107,7 @@ def _flatness(axes: Any, records: Records) -> None:
 
 def _slices(axes: Any, records: Records) -> None:
     for i, (name, found) in enumerate(records.items()):
-        axes.semilogy(found.steps, found.losses, label=name, **_look(i))
+        axes.semilogy(found.steps, found.losses, label=name, **look(i))
     axes.set_xlabel("step along the direction, in norms of the filters")
     axes.set_ylabel("training loss")
 

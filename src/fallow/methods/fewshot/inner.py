@@ -58,11 +58,16 @@ def gradients(
     return list(found), each
 
 
-def descend(params: Params, names: Sequence[str], found: Sequence[Tensor], rates: Rates) -> Params:
-    """θ' = θ − α·∇L, with one rate α, or one for every parameter (a number, or a number for every weight)."""
+def descend(params: Params, names: Sequence[str], found: Sequence[Tensor], rates: Rates, pure: bool = False) -> Params:
+    """θ' = θ − α·∇L, with one rate α, or one for every parameter (a number, or a number for every weight).
+
+    ``pure``: without the one call for all tensors, which torch.func.vmap does not know.
+    """
     point = [params[name] for name in names]
     if isinstance(rates, Mapping):
         moved = [p - rates[name] * g for name, p, g in zip(names, point, found, strict=True)]
+    elif pure:
+        moved = [p - rates * g for p, g in zip(point, found, strict=True)]
     else:
         moved = list(torch._foreach_add(point, list(found), alpha=-rates))
     return params | dict(zip(names, moved, strict=True))

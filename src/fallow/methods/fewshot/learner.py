@@ -102,7 +102,7 @@ class Learner(nn.Module):
             found, losses = gradients(
                 objective, params, self.adapted, x, y, order=order, pure=pure, buffers=buffers, common=not self.moving
             )
-            params = descend(params, self.adapted, found, self.rates(meta, step))
+            params = descend(params, self.adapted, found, self.rates(meta, step), pure)
             yield params, losses
 
     def attenuated(

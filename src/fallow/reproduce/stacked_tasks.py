@@ -1,0 +1,88 @@
+"""Many meta-trainings as one: the learners of a table share their shapes, so that one compiled function trains all.
+
+A 2 × 40 network is so small that a meta-iteration is spent on calling operations; a stack of learners (seeds and
+settings) shares each call. Learner by learner it is the training of :func:`fallow.fewshot`: the same start, the
+same tasks, the same Adam.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from fallow import methods, models
+from fallow.core.errors import WorkError
+from fallow.core.method import Together
+from fallow.core.seeds import mix
+from fallow.data.tasks import Tasks
+from fallow.methods.fewshot.learner import Learner, Meta
+from fallow.methods.fewshot.maml import MAML, complete
+from fallow.methods.fewshot.piece import Piece
+
+AHEAD = 256  # meta-batches that are drawn at a time
+
+
+def build(tasks: Tasks, method: str, seed: int) -> Learner:
+    """The learner that ``fewshot(None, tasks, method, seed=seed)`` starts from."""
+    made = complete(methods.build(method))
+    parts = made.methods if isinstance(made, Together) else [made]
+    (maml,) = (part for part in parts if isinstance(part, MAML))
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(mix(seed, 0))
+        model = models.build(tasks.model, shape=tasks.shape, classes=len(tasks.classes))
+        pieces = [part for part in parts if isinstance(part, Piece)]
+        return Learner(model, tasks.loss, steps=maml.steps, rate=maml.rate, batch_norm=maml.batch_norm, pieces=pieces)
+
+
+def train(
+    members: Sequence[tuple[Tasks, int]],
+    method: str,
+    *,
+    iterations: int,
+    meta_batch: int = 4,
+    lr: float = 1e-3,
+    compile: bool = True,
+) -> list[Learner]:
+    """Meta-train a learner for each (tasks, seed), all in step; their models must not hold buffers."""
+    learners = [build(tasks, method, seed) for tasks, seed in members]
+    first = learners[0]
+    metas = [learner.meta() for learner in learners]
+    stack: Meta = {
+        child: {name: torch.stack([meta[child][name].detach() for meta in metas]) for name in held}
+        for child, held in metas[0].items()
+    }
+    held = [p for child in stack.values() for p in child.values()]
+
+    def one(meta: Meta, *task: Tensor) -> Tensor:
+        return first.meta_loss(meta, task, None, order=2, batched=False, pure=True)[0]  # type: ignore[arg-type]
+
+    def loss(stack: Meta, *batch: Tensor) -> Tensor:
+        """The sum over the learners of the mean over their tasks: no learner's gradient knows of another's."""
+        return vmap(vmap(one, (None, 0, 0, 0, 0)), 0)(stack, *batch).mean(1).sum()
+
+    torch.compiler.reset()  # it gives up on a function that it has compiled for eight shapes
+    gradient = torch.compile(grad(loss), fullgraph=True, dynamic=False) if compile else grad(loss)
+    adam = torch.optim.Adam(held, lr=lr, fused=True)
+    for begin in range(0, iterations, AHEAD):
+        count = min(AHEAD, iterations - begin)
+        drawn = [tasks.draw("train", begin * meta_batch, count * meta_batch, seed=seed) for tasks, seed in members]
+        ahead = [
+            torch.stack(each).unflatten(1, (count, meta_batch)).transpose(0, 1).contiguous()  # strides are compiled in
+            for each in zip(*drawn, strict=True)
+        ]
+        for i in range(count):
+            found = gradient(stack, *(each[i] for each in ahead))
+            for p, g in zip(held, (g for child in found.values() for g in child.values()), strict=True):
+                p.grad = g.contiguous()  # fused Adam reads memory as it lies: a transposed gradient would be another
+            adam.step()
+    for place, (learner, (_, seed)) in enumerate(zip(learners, members, strict=True)):
+        with torch.no_grad():
+            for child, parameters in learner.meta().items():
+                for name, p in parameters.items():
+                    p.copy_(stack[child][name][place])
+        if not all(torch.isfinite(p).all() for p in learner.parameters()):
+            raise WorkError(f"{method} diverged with seed {seed}: its weights are no longer finite")
+    return learners

@@ -1,0 +1,89 @@
+"""The few-shot tables: a stack trains as its learners would alone; images are asked for where there are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fallow.core.errors import RequestError
+from fallow.data.tasks import Sinusoid
+from fallow.meta_training import fewshot
+from fallow.reproduce import fewshot_images, l2f_sinusoid
+from fallow.reproduce.fewshot_images import Way
+from fallow.reproduce.stacked_tasks import train
+
+
+@pytest.mark.parametrize("method", ["maml:steps=2", "maml:steps=2+l2f:depth=2,per=tensor"])
+def test_a_stack_trains_every_learner_as_it_would_train_alone(method: str) -> None:
+    members = [(Sinusoid(shots=5), 0), (Sinusoid(shots=5, setting="hard"), 3)]
+    learners = train(members, method, iterations=5, meta_batch=3, compile=False)
+    for learner, (tasks, seed) in zip(learners, members, strict=True):
+        few = tasks.changed(val_tasks=2, test_tasks=2)
+        alone = fewshot(None, few, method, iterations=5, every=5, meta_batch=3, seed=seed).model
+        for (name, value), (_, expected) in zip(learner.named_parameters(), alone.named_parameters(), strict=True):
+            torch.testing.assert_close(value, expected, atol=2e-6, rtol=0, msg=name)
+
+
+def test_methods_of_a_seed_are_paired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(l2f_sinusoid, "ITERATIONS", 1)
+    monkeypatch.setattr(l2f_sinusoid, "CURVES", 20)
+    monkeypatch.setattr(l2f_sinusoid, "COMPILE", False)
+    first, again = (l2f_sinusoid.errors("maml:steps=1", 5, 2) for _ in range(2))
+    assert first == again
+    assert first["standard"][0] != first["standard"][1]
+    # the hard setting's training ranges have smaller amplitudes than its test ranges
+    assert max(first["hard, training ranges"]) < min(first["hard"])
+
+
+@pytest.mark.parametrize("name", fewshot_images.PLANS)
+def test_tables_of_images_ask_for_them(name: str, tmp_path: Path) -> None:
+    for place in (None, tmp_path):
+        with pytest.raises(RequestError, match="--data-dir, a folder with .*npz"):
+            fewshot_images.run(name, 1, place)
+
+
+def test_accuracies_are_those_of_unseen_classes_with_their_intervals(few_images: Path) -> None:
+    table = fewshot_images.run("l2f-cifarfs", 2, few_images)
+    rows = {c.row: c for c in table.cells}
+    assert set(rows) == {"MAML", "L2F", "Prototypical network", "L2F − MAML, by seed"}
+    assert rows["L2F − MAML, by seed"].paper == 3.37
+    assert rows["L2F − MAML, by seed"].ours == pytest.approx(rows["L2F"].ours - rows["MAML"].ours, abs=1e-3)
+    told = [
+        line for line in table.remarks if line.startswith("Prototypical network (protonet, 2 iterations of 2 tasks)")
+    ]
+    assert len(told) == 1
+    assert f"{rows['Prototypical network'].ours:.2f} % [" in told[0]
+    tasks = fewshot_images.tasks_of(fewshot_images.PLANS["l2f-cifarfs"], few_images, "l2f-cifarfs")
+    wanted = json.loads((few_images / "cifar100_fewshot_splits.json").read_text())["splits"]["cifar-fs"]
+    assert tasks.describe()["splits"] == wanted
+
+
+def few(draw: np.random.Generator, classes: int, each: int, *shape: int) -> tuple[np.ndarray, np.ndarray]:
+    return draw.integers(0, 256, (classes * each, *shape), dtype=np.uint8), np.repeat(np.arange(classes), each)
+
+
+@pytest.fixture
+def few_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return small_images(tmp_path, monkeypatch)
+
+
+def small_images(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Noise where the tables look for images, and settings to match."""
+    draw = np.random.default_rng(0)
+    x, y = few(draw, 20, 6, 16, 16)
+    new_x, new_y = few(draw, 5, 6, 16, 16)
+    np.savez(folder / "omniglot28.npz", x_background=x, y_background=y, x_evaluation=new_x, y_evaluation=new_y)
+    x, y = few(draw, 15, 6, 16, 16, 3)
+    np.savez(folder / "cifar100_sub.npz", x_train=x, y_train=y, x_test=x[::6], y_test=y[::6])
+    splits = {"train": list(range(5)), "val": list(range(5, 10)), "test": list(range(10, 15))}
+    (folder / "cifar100_fewshot_splits.json").write_text(json.dumps({"splits": {"cifar-fs": splits}}))
+    monkeypatch.setattr(fewshot_images, "EPISODES", 3)
+    for name, plan in fewshot_images.PLANS.items():
+        ways = {row: Way(way.method, 2, 2, way.train_ways) for row, way in plan.ways.items()}
+        short = type(plan)(plan.file, plan.paper, "conv4:width=2", ways, plan.gain, plan.rotations, plan.remark)
+        monkeypatch.setitem(fewshot_images.PLANS, name, short)
+    return folder
