@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         WELS,
         WELSR,
         BornAgain,
+        FixMatch,
         ImplicitDecay,
         Long,
         Normal,
@@ -58,7 +59,7 @@ _HOMES = {
     "fallow.flatness": ("relative_flatness",),
     "fallow.methods": (
         "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain",
-        "ImplicitDecay", "Long", "Normal", "Rescale", "Restart",
+        "FixMatch", "ImplicitDecay", "Long", "Normal", "Rescale", "Restart",
     ),
     "fallow.methods.hyper.implicit": ("hypergradient",),
     "fallow.predict": ("Prediction", "Predictor"),
@@ -81,7 +82,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain", "Data",
-    "FallowError", "ImplicitDecay", "Long", "Method", "Normal", "Partition", "Prediction", "Predictor", "RequestError",
+    "FallowError", "FixMatch", "ImplicitDecay", "Long", "Method", "Normal", "Partition", "Prediction", "Predictor", "RequestError",
     "Rescale", "Restart", "Result", "Settings", "WorkError", "ascend", "descend", "fit", "hypergradient",
     "insert_norms", "redraw", "relative_flatness", "rescale", "reset_state", "slim", "split_groups",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fallow.data import Data
     from fallow.data.stream import Stream
 
-Batch = tuple[Tensor, Tensor]
+Batch = tuple[Tensor, ...]  # examples and targets, and what else a method's stream brings for each
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -128,7 +128,7 @@ class Context:
         self.optimizer.zero_grad()
         self.passes += 1
         parts = [batch] if self.settings.accumulate == 1 else _micro(batch, self.settings.accumulate)
-        share = self.train.share(self.clock.step)
+        share = self.train.share(self.clock.step % self.train.steps)  # a method's epoch may go over the data again
         total: Tensor | None = None
         for i, part in enumerate(parts):
             last = i == len(parts) - 1
@@ -274,6 +274,5 @@ class Context:
 
 def _micro(batch: Batch, count: int) -> list[Batch]:
     """The batch in ``count`` micro-batches of nearly equal size, none of them empty."""
-    x, y = batch
-    count = min(count, len(x))  # a small data set, or a share of a batch, may hold fewer
-    return list(zip(x.tensor_split(count), y.tensor_split(count), strict=True))
+    count = min(count, len(batch[0]))  # a small data set, or a share of a batch, may hold fewer
+    return list(zip(*(tensor.tensor_split(count) for tensor in batch), strict=True))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fallow.core.context import Context
 from fallow.core.errors import RequestError
-from fallow.methods.rivals.averaging import Averaging
+from fallow.core.averaging import Averaging
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ from torch import nn
 
 from fallow.core.context import Batch, Context
 from fallow.core.errors import RequestError
-from fallow.methods.rivals.averaging import Averaging
+from fallow.core.averaging import Averaging
 
 
 @dataclass(eq=False)
