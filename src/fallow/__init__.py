@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         WELS,
         WELSR,
         BornAgain,
+        ConfidenceNetwork,
         FixMatch,
         ImplicitDecay,
         Long,
@@ -59,7 +60,7 @@ _HOMES = {
     "fallow.flatness": ("relative_flatness",),
     "fallow.methods": (
         "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain",
-        "FixMatch", "ImplicitDecay", "Long", "Normal", "Rescale", "Restart",
+        "ConfidenceNetwork", "FixMatch", "ImplicitDecay", "Long", "Normal", "Rescale", "Restart",
     ),
     "fallow.methods.hyper.implicit": ("hypergradient",),
     "fallow.predict": ("Prediction", "Predictor"),
@@ -81,8 +82,9 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain", "Data",
-    "FallowError", "FixMatch", "ImplicitDecay", "Long", "Method", "Normal", "Partition", "Prediction", "Predictor", "RequestError",
-    "Rescale", "Restart", "Result", "Settings", "WorkError", "ascend", "descend", "fit", "hypergradient",
-    "insert_norms", "redraw", "relative_flatness", "rescale", "reset_state", "slim", "split_groups",
+    "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain",
+    "ConfidenceNetwork", "Data", "FallowError", "FixMatch", "ImplicitDecay", "Long", "Method", "Normal", "Partition",
+    "Prediction", "Predictor", "RequestError", "Rescale", "Restart", "Result", "Settings", "WorkError", "ascend",
+    "descend", "fit", "hypergradient", "insert_norms", "redraw", "relative_flatness", "rescale", "reset_state", "slim",
+    "split_groups",
 ]  # fmt: skip

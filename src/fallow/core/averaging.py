@@ -1,4 +1,4 @@
-"""What EMA, SWA and FixMatch share: a second model that holds a mean of the weights, and is the one that is evaluated."""
+"""What EMA, SWA and FixMatch share: a second model that holds a mean of the weights, and is evaluated."""
 
 from __future__ import annotations
 

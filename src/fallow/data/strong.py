@@ -234,7 +234,7 @@ def _factor(magnitude: Tensor) -> Tensor:
 
 
 def _blend(other: Tensor, x: Tensor, factor: Tensor) -> Tensor:
-    """other + factor·(x − other), cut to whole numbers: for factors up to 1 nothing leaves 0…255."""
+    """Other + factor·(x − other), cut to whole numbers: for factors up to 1 nothing leaves 0…255."""
     return (other + factor * (x - other)).floor()
 
 

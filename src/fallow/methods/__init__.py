@@ -28,12 +28,13 @@ from fallow.methods.rivals.dropout import Dropout
 from fallow.methods.rivals.ema import EMA
 from fallow.methods.rivals.mixing import CutMix, Mixup
 from fallow.methods.rivals.swa import SWA
+from fallow.methods.semi.confidence import ConfidenceNetwork
 from fallow.methods.semi.fixmatch import FixMatch
 
 METHODS: tuple[type[Method], ...] = (
     Normal, Long, Restart, LLF, SEAL, SAGD, BornAgain, LW, WELS, WELSR, KELS, DSD, FC, IMP, Rescale,
     FAM, SAM, ImplicitDecay, EMA, SWA, Mixup, CutMix, Dropout,
-    FixMatch,
+    FixMatch, ConfidenceNetwork,
 )  # fmt: skip
 REGISTRY = {method.name: method for method in METHODS}
 
@@ -81,6 +82,6 @@ def _fits(value: Any, default: Any) -> bool:
 
 __all__ = [
     "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "REGISTRY", "SAGD", "SAM", "SEAL", "SWA", "WELS", "WELSR",
-    "BornAgain", "CutMix", "Dropout", "FixMatch", "ImplicitDecay", "Long", "Method", "Mixup", "Normal", "Rescale", "Restart",
-    "build",
+    "BornAgain", "ConfidenceNetwork", "CutMix", "Dropout", "FixMatch", "ImplicitDecay", "Long", "Method", "Mixup",
+    "Normal", "Rescale", "Restart", "build",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from fallow.core.averaging import Averaging
 from fallow.core.context import Batch, Context
 from fallow.core.errors import RequestError
 from fallow.core.method import Method
-from fallow.data import Examples, Files
+from fallow.data import FOREIGN, UNKNOWN, Examples, Files
 from fallow.data.augment import apply, draw, resolve
 from fallow.data.normalise import normalise
 from fallow.data.plan import UNLABELLED, VIEWS, generator
@@ -80,6 +80,8 @@ class FixMatch(Method):
         )  # fmt: skip
         self.policy, self.plan_ = policy, ctx.train.plan  # type: ignore[attr-defined]
         self.images = data.unlabelled.x.to(ctx.device)
+        self.origin = data.unlabelled.y.to(ctx.device)  # to look at what happens, never to learn from
+        self.known = bool((data.unlabelled.y != UNKNOWN).any())
         self.mean, self.std = (None if t is None else t.to(ctx.device) for t in (data.mean, data.std))
         per_epoch = self.ratio * len(data.train) / ctx.train.steps  # unlabelled images in a step
         ctx.clock.steps = self.steps or max(ctx.train.steps, round(len(self.images) / per_epoch))
@@ -92,10 +94,10 @@ class FixMatch(Method):
             ctx.schedule.kind = "cosine-7/16"
         self.average = Averaging()
         self.average.begin(ctx)
-        self.sure = torch.zeros(2, device=ctx.device)  # confident unlabelled images of this epoch, and all
+        self.counts = torch.zeros(4, device=ctx.device)  # of unlabelled images in this epoch, see `count`
 
     def stream(self, ctx: Context) -> Iterator[Batch]:
-        """(x, y, weak views, strong views); views are n × μ images, μ for each of the n labelled examples."""
+        """(x, y, weak views, strong views, which): of n × μ images, μ for each of the n labelled examples."""
         steps, epoch = ctx.train.steps, ctx.clock.epoch_index
         passes = -(-ctx.clock.steps // steps)  # over the labelled examples, in an epoch
         order = self.order(ctx.settings.seed, epoch, passes)
@@ -114,8 +116,8 @@ class FixMatch(Method):
         wanted = passes * self.plan_.n * self.ratio
         return torch.cat([torch.randperm(n, generator=source) for _ in range(-(-wanted // n))])
 
-    def views(self, seed: int, epoch: int, step: int, order: Tensor) -> tuple[Tensor, Tensor]:
-        """Weak and strong views of this process's images in a step; drawn for all processes."""
+    def views(self, seed: int, epoch: int, step: int, order: Tensor) -> tuple[Tensor, ...]:
+        """Weak and strong views of this process's images in a step, drawn for all processes; and which they are."""
         number, inner = divmod(step, self.plan_.steps)
         (begin, end), (first, last) = self.plan_.batch(inner), self.plan_.mine(inner)
         start, shape = number * self.plan_.n, tuple(self.images.shape[1:])
@@ -127,23 +129,31 @@ class FixMatch(Method):
         strong = apply(x, draw(n, shape, self.policy, source)[mine])
         strong = apply_strong(strong, draw_strong(n, shape, source)[mine])
         weak, strong = (normalise(view, self.mean, self.std) for view in (weak, strong))
-        return weak.unflatten(0, (-1, self.ratio)), strong.unflatten(0, (-1, self.ratio))
+        weak, strong, chosen = (tensor.unflatten(0, (-1, self.ratio)) for tensor in (weak, strong, chosen))
+        return weak, strong, chosen
 
     def loss(self, ctx: Context, batch: Batch) -> Tensor:
         """The loss; of a batch without unlabelled images (another method may ask) the supervised part."""
         if len(batch) == 2:
             return ctx.measure(ctx.predict(batch[0]), batch[1])
-        x, y, weak, strong = batch
-        labelled, on_weak, on_strong = self.outputs(ctx, x, weak.flatten(0, 1), strong.flatten(0, 1))
+        x, y = batch[:2]
+        weak, strong, which = (tensor.flatten(0, 1) for tensor in batch[2:])
+        labelled, on_weak, on_strong = self.outputs(ctx, x, weak, strong)
         label, sure = pseudo_labels(on_weak, self.threshold)
         losses = functional.cross_entropy(on_strong, label, reduction="none") * sure
-        self.sure += torch.stack([sure.sum(), sure.new_tensor(len(sure))])
+        self.count(label, sure, which)
         # no label smoothing: the confidence could not reach the threshold
-        return ctx.measure(labelled, y) + self.weight * (self.weights(ctx, weak, losses) * losses).mean()
+        return ctx.measure(labelled, y) + self.weight * (self.weights(ctx, weak, which) * losses).mean()
 
-    def weights(self, ctx: Context, weak: Tensor, losses: Tensor) -> Tensor | float:
+    def weights(self, ctx: Context, weak: Tensor, which: Tensor) -> Tensor | float:
         """What the losses of the unlabelled images are multiplied by."""
         return 1.0
+
+    def count(self, label: Tensor, sure: Tensor, which: Tensor) -> None:
+        """For the record: all images, the sure ones, and of these those that are foreign and those that are right."""
+        origin = self.origin[which]
+        told = torch.stack([torch.ones_like(sure), sure, sure * (origin == FOREIGN), sure * (origin == label)])
+        self.counts += told.sum(1)
 
     def outputs(self, ctx: Context, x: Tensor, weak: Tensor, strong: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The outputs for labelled, weak and strong images."""
@@ -167,10 +177,12 @@ class FixMatch(Method):
 
     def end_epoch(self, ctx: Context) -> None:
         self.average.end_epoch(ctx)
-        sure, seen = ctx.engine.all_reduce(self.sure, reduce_op="sum").tolist()
-        self.sure.zero_()
+        seen, sure, foreign, right = ctx.engine.all_reduce(self.counts.clone(), reduce_op="sum").tolist()
+        self.counts.zero_()
         if seen:
             ctx.log(confident=sure / seen)
+        if sure and self.known:
+            ctx.log(confident_right=right / sure, confident_foreign=foreign / sure)
 
     def evaluated(self, ctx: Context) -> nn.Module:
         return self.average.evaluated(ctx)
@@ -179,11 +191,11 @@ class FixMatch(Method):
         self.average.end(ctx)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"average": self.average.state_dict(), "sure": self.sure}
+        return {"average": self.average.state_dict(), "counts": self.counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.average.load_state_dict(state["average"])
-        self.sure.copy_(state["sure"])
+        self.counts.copy_(state["counts"])
 
 
 @torch.no_grad()
