@@ -21,7 +21,8 @@ def small_images(n: int = 96, classes: int = 3, seed: int = 0) -> Data:
 
     names = [f"class {i}" for i in range(classes)]
     mean, std = torch.tensor([127.5]), torch.tensor([60.0])
-    return Data("patterns", some(n), some(30), some(60), names, (1, 8, 8), mean, std)
+    parts = some(n), some(30), some(60)
+    return Data("patterns", *parts, names, (1, 8, 8), mean, std, unlabelled=some(60))
 
 
 def small_tasks(classes: int = 24, seed: int = 0) -> Episodes:

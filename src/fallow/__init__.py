@@ -31,7 +31,9 @@ if TYPE_CHECKING:
         WELS,
         WELSR,
         BornAgain,
+        ConfidenceNetwork,
         Finetune,
+        FixMatch,
         ImplicitDecay,
         LearnedRates,
         Long,
@@ -73,8 +75,8 @@ _HOMES = {
     "fallow.flatness": ("relative_flatness",),
     "fallow.methods": (
         "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain",
-        "ImplicitDecay", "Long", "Normal", "Rescale", "Restart", "ANIL", "L2F", "MAML", "Finetune", "LearnedRates",
-        "MetaSGD", "MultiStepLoss", "ProtoNet",
+        "ConfidenceNetwork", "FixMatch", "ImplicitDecay", "Long", "Normal", "Rescale", "Restart", "ANIL", "L2F",
+        "MAML", "Finetune", "LearnedRates", "MetaSGD", "MultiStepLoss", "ProtoNet",
     ),
     "fallow.meta_training": ("FewShotResult", "fewshot"),
     "fallow.methods.fewshot.attenuation": ("attenuate",),
@@ -102,9 +104,10 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "ANIL", "DSD", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LW", "MAML", "SAGD", "SAM", "SEAL", "WELS",
-    "WELSR", "BornAgain", "Data", "Episodes", "FallowError", "FewShotResult", "Finetune", "ImplicitDecay", "LearnedRates",
-    "Learner", "Long", "MetaSGD", "Method", "MultiStepLoss", "Normal", "Partition", "Prediction", "Predictor",
-    "ProtoNet", "RequestError", "Rescale", "Restart", "Result", "Settings", "Sinusoid", "Tasks", "WorkError",
-    "adapt", "ascend", "attenuate", "descend", "fewshot", "fit", "hypergradient", "insert_norms", "redraw",
-    "relative_flatness", "rescale", "reset_state", "slim", "split_groups",
+    "WELSR", "BornAgain", "ConfidenceNetwork", "Data", "Episodes", "FallowError", "FewShotResult", "Finetune",
+    "FixMatch", "ImplicitDecay", "LearnedRates", "Learner", "Long", "MetaSGD", "Method", "MultiStepLoss", "Normal",
+    "Partition", "Prediction", "Predictor", "ProtoNet", "RequestError", "Rescale", "Restart", "Result", "Settings",
+    "Sinusoid", "Tasks", "Tuned", "WorkError", "adapt", "ascend", "attenuate", "descend", "fewshot", "fit",
+    "hypergradient", "insert_norms", "redraw", "relative_flatness", "rescale", "reset_state", "slim", "split_groups",
+    "tune",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fallow.data import Data
     from fallow.data.stream import Stream
 
-Batch = tuple[Tensor, Tensor]
+Batch = tuple[Tensor, ...]  # examples and targets, and what else a method's stream brings for each
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -128,7 +128,7 @@ class Context:
         self.optimizer.zero_grad()
         self.passes += 1
         parts = [batch] if self.settings.accumulate == 1 else _micro(batch, self.settings.accumulate)
-        share = self.train.share(self.clock.step)
+        share = self.train.share(self.clock.step % self.train.steps)  # a method's epoch may go over the data again
         total: Tensor | None = None
         for i, part in enumerate(parts):
             last = i == len(parts) - 1

@@ -8,7 +8,7 @@ from typing import Any
 
 from fallow.core.clock import Clock
 
-SCHEDULES = ("cosine", "constant", "plateau")
+SCHEDULES = ("cosine", "cosine-7/16", "constant", "plateau")
 
 
 @dataclass
@@ -32,8 +32,15 @@ class Schedule:
     waited: int = field(default=0, init=False)
 
     def __call__(self, clock: Clock) -> float:
-        """½(1 + cos πt) for cosine, 1 for constant, 2⁻ⁿ after n plateaus; rising linearly in the warm-up."""
-        factor = 0.5 * (1 + math.cos(math.pi * clock.progress)) if self.kind == "cosine" else self.factor
+        """½(1 + cos πt) for cosine, cos(7πt/16) for FixMatch's, 1 for constant, 2⁻ⁿ after n plateaus.
+
+        Rising linearly in the warm-up.
+        """
+        factor = self.factor
+        if self.kind == "cosine":
+            factor = 0.5 * (1 + math.cos(math.pi * clock.progress))
+        elif self.kind == "cosine-7/16":
+            factor = math.cos(7 / 16 * math.pi * clock.progress)
         steps = self.warmup * clock.steps
         done = clock.epoch * clock.steps + clock.step + 1
         return factor * done / steps if done < steps else factor

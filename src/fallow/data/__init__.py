@@ -1,6 +1,7 @@
 """Data: from whatever the user has to batches on a device. Source → split → stream."""
 
 from fallow.data.augment import POLICIES
+from fallow.data.budget import FOREIGN, UNKNOWN, add_unlabelled, budget, mix, set_apart
 from fallow.data.bundled import BUNDLED, Bundled
 from fallow.data.examples import Data, Examples, Files, Part
 from fallow.data.load import load
@@ -9,14 +10,20 @@ from fallow.data.stream import Stream, stream
 
 __all__ = [
     "BUNDLED",
+    "FOREIGN",
     "POLICIES",
+    "UNKNOWN",
     "Bundled",
     "Data",
     "Examples",
     "Files",
     "Part",
     "Stream",
+    "add_unlabelled",
+    "budget",
     "load",
+    "mix",
+    "set_apart",
     "stratified",
     "stream",
 ]

@@ -20,6 +20,8 @@ POLICIES = {
     "flip": "mirror an image left to right, every other time",
     "crop": "shift by up to an eighth of the size (at most 4 pixels), zeros move in",
     "flip+crop": "both",
+    "reflect": "shift as crop does, the image's edge is mirrored in",
+    "flip+reflect": "both: FixMatch's weak augmentation",
     "auto": "flip+crop for colour images of at least 16 pixels, otherwise none",
 }
 
@@ -30,12 +32,13 @@ class Moves:
 
     flip: Tensor | None = None  # mirror this one?
     start: Tensor | None = None  # where the window begins in the padded example: n × (1 or 2) axes
-    margin: int = 0  # zeros on each side
+    margin: int = 0  # on each side
+    mirrored: bool = False  # what the margin shows: the edge of the example, or zeros
 
     def __getitem__(self, index: slice | Tensor) -> Moves:
         flip = None if self.flip is None else self.flip[index]
         start = None if self.start is None else self.start[index]
-        return Moves(flip, start, self.margin)
+        return Moves(flip, start, self.margin, self.mirrored)
 
 
 def resolve(policy: str, shape: Sequence[int]) -> str:
@@ -50,7 +53,7 @@ def resolve(policy: str, shape: Sequence[int]) -> str:
         return "flip+crop" if len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= 16 else "none"
     if "flip" in policy and len(shape) != 3:
         raise RequestError(f"augment={policy} mirrors images, but an example has shape {tuple(shape)}: use none")
-    if "crop" in policy and len(shape) not in (2, 3):
+    if ("crop" in policy or "reflect" in policy) and len(shape) not in (2, 3):
         raise RequestError(
             f"augment={policy} shifts images or signals, but an example has shape {tuple(shape)}: use none"
         )
@@ -61,13 +64,14 @@ def draw(n: int, shape: Sequence[int], policy: str, generator: Generator) -> Mov
     """Draw the moves of ``n`` examples of this shape, on the generator's device."""
     policy = resolve(policy, shape)
     flip = start = None
-    margin = min(4, max(1, round(min(shape[1:]) / 8))) if "crop" in policy else 0
+    shift, mirrored = "crop" in policy or "reflect" in policy, "reflect" in policy
+    margin = min(4, max(1, round(min(shape[1:]) / 8))) if shift else 0
     if "flip" in policy:
         flip = torch.randint(2, (n,), generator=generator, device=generator.device, dtype=torch.bool)
-    if "crop" in policy:
+    if shift:
         axes = len(shape) - 1
         start = torch.randint(2 * margin + 1, (n, axes), generator=generator, device=generator.device)
-    return Moves(flip, start, margin)
+    return Moves(flip, start, margin, mirrored)
 
 
 def apply(x: Tensor, moves: Moves) -> Tensor:
@@ -79,13 +83,22 @@ def apply(x: Tensor, moves: Moves) -> Tensor:
         return torch.stack([x, x.flip(-1)])[flip, torch.arange(len(x), device=x.device)]
     # The windows are a strided view of the padded batch, nothing is copied until one window of each is taken.
     both = x[None] if flip is None else torch.stack([x, x.flip(-1)])
-    windows = pad(both, [moves.margin] * 2 * (x.ndim - 2))
+    windows = _reflected(both, moves.margin) if moves.mirrored else pad(both, [moves.margin] * 2 * (x.ndim - 2))
     for axis, length in enumerate(x.shape[2:], start=3):
         windows = windows.unfold(axis, length, 1)
     mirrored = torch.zeros(len(x), dtype=torch.long, device=x.device) if flip is None else flip
     example = torch.arange(len(x), device=x.device)
     place: tuple[Tensor | slice, ...] = (mirrored, example, slice(None), *moves.start.to(x.device).unbind(1))
     return windows[place]
+
+
+def _reflected(x: Tensor, margin: int) -> Tensor:
+    """Padded on all axes but the first three by its own edge, mirrored (torch does so for floats only)."""
+    for axis in range(3, x.ndim):
+        last = x.shape[axis] - 1
+        place = torch.arange(-margin, last + margin + 1, device=x.device).abs()
+        x = x.index_select(axis, (last - (last - place).abs()).clamp(min=0))
+    return x
 
 
 def augment(x: Tensor, generator: Generator, policy: str) -> Tensor:

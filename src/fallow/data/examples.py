@@ -100,6 +100,7 @@ class Data:
     std: Tensor | None = None
     notes: list[str] = field(default_factory=list)  # sentences on what was done: resized, skipped, carved
     origin: dict[str, Any] | None = None  # the arguments of ``load`` that give it again; None for what is in memory
+    unlabelled: Examples | None = None  # images to learn from; their y says where they are from, for diagnosis only
     overlap: float = 0.0  # where each seed carves another test part: its size by that of the pool to train on
 
     def normalisation(self) -> dict[str, list[float]] | None:
@@ -119,13 +120,15 @@ class Data:
     def describe(self) -> dict[str, Any]:
         """The data set as plain JSON, with a digest by which a resumed run knows that it is the same data."""
         parts = {"train": self.train, "val": self.val, "test": self.test}
+        more = {} if self.unlabelled is None else {"unlabelled": len(self.unlabelled)}
+        digests = digest(self.train) if self.unlabelled is None else digest(self.train) + digest(self.unlabelled)
         return {
             "name": self.name,
-            "sizes": {key: 0 if part is None else _count(part) for key, part in parts.items()},
+            "sizes": {key: 0 if part is None else _count(part) for key, part in parts.items()} | more,
             "classes": list(self.classes),
             "shape": list(self.shape),
             "notes": list(self.notes),
-            "digest": digest(self.train),
+            "digest": digests,
         }
 
 

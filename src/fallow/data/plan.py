@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from fallow.core.errors import RequestError
 from fallow.core.seeds import mix
 
-ORDER, MOVES, ITEMS = range(3)  # purposes of the random streams of an epoch
+ORDER, MOVES, ITEMS, UNLABELLED, VIEWS = range(5)  # purposes of the random streams of an epoch
 
 EVAL_EXAMPLES, EVAL_BYTES = 1024, 64 << 20  # the largest batch in evaluation
 

@@ -35,11 +35,13 @@ from fallow.methods.rivals.dropout import Dropout
 from fallow.methods.rivals.ema import EMA
 from fallow.methods.rivals.mixing import CutMix, Mixup
 from fallow.methods.rivals.swa import SWA
+from fallow.methods.semi.confidence import ConfidenceNetwork
+from fallow.methods.semi.fixmatch import FixMatch
 
 METHODS: tuple[type[Method], ...] = (
     Normal, Long, Restart, LLF, SEAL, SAGD, BornAgain, LW, WELS, WELSR, KELS, DSD, FC, IMP, Rescale,
-    FAM, SAM, ImplicitDecay, EMA, SWA, Mixup, CutMix, Dropout, MAML, L2F,
-    MetaSGD, LearnedRates, MultiStepLoss, ANIL, ProtoNet, Finetune,
+    FAM, SAM, ImplicitDecay, EMA, SWA, Mixup, CutMix, Dropout, FixMatch, ConfidenceNetwork,
+    MAML, L2F, MetaSGD, LearnedRates, MultiStepLoss, ANIL, ProtoNet, Finetune,
 )  # fmt: skip
 REGISTRY = {method.name: method for method in METHODS}
 
@@ -86,38 +88,8 @@ def _fits(value: Any, default: Any) -> bool:
 
 
 __all__ = [
-    "ANIL",
-    "DSD",
-    "EMA",
-    "FAM",
-    "FC",
-    "IMP",
-    "KELS",
-    "L2F",
-    "LLF",
-    "LW",
-    "MAML",
-    "REGISTRY",
-    "SAGD",
-    "SAM",
-    "SEAL",
-    "SWA",
-    "WELS",
-    "WELSR",
-    "BornAgain",
-    "CutMix",
-    "Dropout",
-    "Finetune",
-    "ImplicitDecay",
-    "LearnedRates",
-    "Long",
-    "MetaSGD",
-    "Method",
-    "Mixup",
-    "MultiStepLoss",
-    "Normal",
-    "ProtoNet",
-    "Rescale",
-    "Restart",
-    "build",
+    "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LW", "MAML", "REGISTRY", "SAGD", "SAM", "SEAL",
+    "SWA", "WELS", "WELSR", "BornAgain", "ConfidenceNetwork", "CutMix", "Dropout", "Finetune", "FixMatch",
+    "ImplicitDecay", "LearnedRates", "Long", "MetaSGD", "Method", "Mixup", "MultiStepLoss", "Normal", "ProtoNet",
+    "Rescale", "Restart", "build",
 ]  # fmt: skip

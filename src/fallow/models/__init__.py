@@ -25,6 +25,7 @@ from fallow.models.resnet import resnet18, resnet50
 from fallow.models.resnet12 import ResNet12
 from fallow.models.scnn import SCNN
 from fallow.models.vgg import VGG16
+from fallow.models.wideresnet import WideResNet
 
 __all__ = ["MODELS", "Model", "Report", "build", "default", "from_factory", "load_weights"]
 
@@ -45,6 +46,7 @@ MODELS: dict[str, Entry] = {
     "conv4": Entry(Conv4, "four convolutions with norm and pooling, the usual network of few-shot learning"),
     "resnet12": Entry(ResNet12, "four residual blocks of three convolutions, few-shot learning's larger network"),
     "resnet50": Entry(resnet50, "sixteen residual bottlenecks, for images"),
+    "wideresnet": Entry(WideResNet, "wide residual blocks, twelve in WideResNet-28-2 (FixMatch's), for images"),
 }
 
 

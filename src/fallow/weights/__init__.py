@@ -5,7 +5,7 @@ These functions know nothing of fallow's loop: they work in anyone's own.
 
 from fallow.weights.blocks import Block, find_blocks
 from fallow.weights.fixed_norm import FixedNorm, insert_norms
-from fallow.weights.groups import ascend, descend, split_groups
+from fallow.weights.groups import ascend, descend, exempt, split_groups
 from fallow.weights.initialisers import ByLayer, Fresh, Initialiser, Recorded, own_initialiser
 from fallow.weights.layers import execution_order, is_norm, layers
 from fallow.weights.masks import matrices, random_mask, smallest
@@ -27,6 +27,7 @@ __all__ = [
     "ascend",
     "descend",
     "execution_order",
+    "exempt",
     "find_blocks",
     "insert_norms",
     "is_norm",

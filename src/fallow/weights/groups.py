@@ -60,6 +60,23 @@ def split_groups(
     return {side: [group for group in groups if group.get("side") == side] for side in sides}
 
 
+def exempt(optimizer: torch.optim.Optimizer) -> None:
+    """Biases and norms (what has one axis) no longer decay: they get groups of their own, all else as it was."""
+    groups: list[dict[str, Any]] = []
+    for group in optimizer.param_groups:
+        whole = dict(group)
+        for first, flat in enumerate(sorted({p.ndim <= 1 for p in whole["params"]})):
+            part = group if first == 0 else dict(whole)
+            members = [i for i, p in enumerate(whole["params"]) if (p.ndim <= 1) == flat]
+            for key in ("params", "param_names"):
+                if key in whole:
+                    part[key] = [whole[key][i] for i in members]
+            if flat and "weight_decay" in part:
+                part["weight_decay"] = 0.0
+            groups.append(part)
+    optimizer.param_groups[:] = groups
+
+
 def ascend(groups: Iterable[dict[str, Any]], scale: float = 1.0) -> None:
     """Let these groups climb the loss, at ``scale`` times their learning rate, until ``descend``.
 

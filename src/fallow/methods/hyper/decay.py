@@ -111,8 +111,8 @@ class ImplicitDecay(Method):
             )
         if smoothed := ctx.settings.label_smoothing:
             warnings.warn(
-                f"implicit-decay under a label smoothing of {smoothed:g} learns too little decay: a network that is not "
-                "sure of anything gains from larger weights at once; set label_smoothing=0",
+                f"implicit-decay under a label smoothing of {smoothed:g} learns too little decay: a network that is "
+                "not sure of anything gains from larger weights at once; set label_smoothing=0",
                 RuntimeWarning,
                 stacklevel=2,
             )

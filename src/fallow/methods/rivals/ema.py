@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fallow.core.averaging import Averaging
 from fallow.core.context import Context
 from fallow.core.errors import RequestError
-from fallow.methods.rivals.averaging import Averaging
 
 
 @dataclass(eq=False)

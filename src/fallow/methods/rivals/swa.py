@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from fallow.core.averaging import Averaging
 from fallow.core.context import Batch, Context
 from fallow.core.errors import RequestError
-from fallow.methods.rivals.averaging import Averaging
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""What EMA and SWA share: a second model that holds a mean of the weights, and is the one that is evaluated."""
+"""What EMA, SWA and FixMatch share: a second model that holds a mean of the weights, and is evaluated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Averaging(Method):
 
     The average starts again with every generation, and waits while a method climbs: what is forgotten must not
     live on in it. As long as it holds nothing, the model itself is evaluated. In the end the model gets the
-    average, so that the module that was given is the one that comes back.
+    average, so that the module that was given is the one that comes back. A method that has other things to do
+    besides may hold one of these and pass the hooks on.
 
     ``torch.optim.swa_utils.AveragedModel`` does the same arithmetic, but asks the device twice in every update
     whether it is the first, which is no matter once in an epoch and a halt in every step.
