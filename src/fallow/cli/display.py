@@ -36,6 +36,12 @@ class Progress:
         if self.bar is not None:
             self.bar.stop()
 
+    def say(self, words: str) -> None:
+        """Show what comes next, where no training is shown."""
+        if self.bar is not None:
+            self.since = None
+            self.bar.update(self.task, description=words, completed=0.0, left="")
+
     def show(self, ctx: Context) -> None:
         """Show where the training stands."""
         clock, done = ctx.clock, ctx.clock.overall

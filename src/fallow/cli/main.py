@@ -13,6 +13,7 @@ from fallow.cli.compare import compare
 from fallow.cli.diagnose import diagnose
 from fallow.cli.predict import predict
 from fallow.cli.reproduce import reproduce
+from fallow.cli.semi import semi
 from fallow.cli.train import train
 from fallow.core.errors import FallowError
 
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command("compare")(compare)
 app.command("train")(train)
+app.command("semi")(semi)
 app.command("predict")(predict)
 app.command("diagnose")(diagnose)
 app.command("reproduce")(reproduce)

@@ -75,7 +75,7 @@ def train(
         if threads < 1:
             raise RequestError(f"threads is {threads}: one or more are needed")
         torch.set_num_threads(threads)
-    folder = out or _free_folder(data, method, seed)
+    folder = out or free_folder(data, method, seed)
     try:
         with Progress() as progress:
             result = fit(
@@ -139,17 +139,18 @@ def _report(result: Result, record: dict[str, Any]) -> None:
     print("generation  epochs  forgot to   validation (best)         test (best)")
     for row in result.generations:
         last, best = row["last"], row.get("best", {})
-        forgot = _percent(row.get("forgot_to"))
-        val = f"{_percent(last.get('val_accuracy'))} ({_percent(best.get('val_accuracy'))})"
-        test = f"{_percent(last.get('test_accuracy'))} ({_percent(best.get('test_accuracy'))})"
+        forgot = percent(row.get("forgot_to"))
+        val = f"{percent(last.get('val_accuracy'))} ({percent(best.get('val_accuracy'))})"
+        test = f"{percent(last.get('test_accuracy'))} ({percent(best.get('test_accuracy'))})"
         print(f"{row['generation']:>10}  {row['epochs']:>6}  {forgot:>9}  {val:>18}  {test:>18}")
     kept = [row["forgot_to"] for row in result.generations if row.get("forgot_to") is not None]
     if kept and min(kept) > 0.9:
-        print("note: nothing was forgotten: the training accuracy right after was still", _percent(min(kept)))
+        print("note: nothing was forgotten: the training accuracy right after was still", percent(min(kept)))
     print(f"\n{result.steps} steps in {result.seconds:.1f} s; kept in {result.folder}")
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """A share, or a dash."""
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
@@ -163,7 +164,7 @@ def _split(text: str) -> str | int | float:
     return text
 
 
-def _free_folder(data: str, method: str, seed: int) -> Path:
+def free_folder(data: str, method: str, seed: int) -> Path:
     """The next free folder in runs/, named after what runs there."""
     stem = re.sub(r"[^A-Za-z0-9.+=-]+", "_", f"{Path(data).stem or data}-{method}-seed{seed}")
     for number in range(1, sys.maxsize):
