@@ -29,7 +29,10 @@ def semi(
         str | None, typer.Option(help="more unlabelled images: a folder of PNG or JPEG, a .npz file")
     ] = None,
     ood: Annotated[str | None, typer.Option(help="images of other classes to mix in: a folder, .npz or name")] = None,
-    ood_share: Annotated[float, typer.Option(help="of the unlabelled images that are such")] = 0.5,
+    ood_classes: Annotated[
+        str | None, typer.Option(help="or classes of DATA, by commas, that are to be foreign ones")
+    ] = None,
+    ood_share: Annotated[float, typer.Option(help="of the unlabelled images that are foreign")] = 0.5,
     size: Annotated[int | None, typer.Option(help="side of the images of a folder, in pixels")] = None,
     model: Annotated[
         str, typer.Option(help="the classifier; for a GPU: wideresnet --steps 512 --epochs 200")
@@ -69,8 +72,8 @@ def semi(
         torch.set_num_threads(threads)
     plan = Plan(
         data=data, method=method, labels=labels, val=val, images=images, unlabelled=unlabelled, ood=ood,
-        share=ood_share, size=size, model=model, network=network, epochs=epochs, steps=steps, batch_size=batch_size,
-        lr=lr, weight_decay=weight_decay, seed=seed,
+        ood_classes=ood_classes, ood_share=ood_share, size=size, model=model, network=network, epochs=epochs,
+        steps=steps, batch_size=batch_size, lr=lr, weight_decay=weight_decay, seed=seed,
     )  # fmt: skip
     if controls and plan.kind != "confidence":
         raise RequestError(f"--controls are those of --method confidence, and this is {plan.kind}")

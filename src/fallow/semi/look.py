@@ -25,7 +25,7 @@ class Row(NamedTuple):
     """Highest, median and lowest of a class, and how many of its images there are."""
 
     name: str
-    count: int
+    images: int
     picks: list[Pick]
 
 

@@ -74,12 +74,12 @@ def _learning(study: Study) -> Any:
 def _pseudo_labels(main: Outcome) -> Any:
     """How many pseudo-labels count, and how many of these are right."""
     curves = [
-        Line("above the threshold", taken(main.history, "confident", 100)),
-        Line("right, of these", taken(main.history, "confident_right", 100), "control"),
+        Line("share of all", taken(main.history, "confident", 100)),
+        Line("right", taken(main.history, "confident_right", 100), "control"),
     ]
     if any(row.get("confident_foreign") for row in main.history):
-        curves.append(Line("foreign, of these", taken(main.history, "confident_foreign", 100), "third"))
-    return lines("Pseudo-labels, %", curves, (0.0, 100.0))
+        curves.append(Line("foreign", taken(main.history, "confident_foreign", 100), "third"))
+    return lines("Pseudo-labels above the threshold, %", curves, (0.0, 100.0))
 
 
 def _weights(study: Study) -> list[Any]:

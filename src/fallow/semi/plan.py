@@ -7,7 +7,7 @@ from typing import Any
 
 from fallow.core.errors import RequestError, unknown
 from fallow.core.spec import parse
-from fallow.data import Data, Examples, add_unlabelled, budget, load, mix
+from fallow.data import Data, Examples, add_unlabelled, budget, load, mix, set_apart
 from fallow.methods import build
 from fallow.methods.semi.confidence import ConfidenceNetwork
 from fallow.methods.semi.fixmatch import FixMatch
@@ -27,7 +27,8 @@ class Plan:
     images: int | None = None  # unlabelled images of the data itself; None: all there are
     unlabelled: str | None = None  # more of them
     ood: str | None = None  # images of other classes, to mix in
-    share: float = 0.5  # of the unlabelled images that are these
+    ood_classes: str | None = None  # or: classes of the data, by commas, that count as foreign
+    ood_share: float = 0.5  # of the unlabelled images that are foreign
     size: int | None = None  # side of the images of a folder
     model: str = "scnn:width=8,dense=64"
     network: str = ""  # of the confidence; "": like the model
@@ -47,7 +48,9 @@ class Plan:
                 raise RequestError(f"{key} is {value}: at least 1 is needed, and one for every class")
         if self.steps < 1:
             raise RequestError(f"steps is {self.steps}: an epoch has one or more")
-        if self.labels is None and self.unlabelled is None and self.ood is None and self.kind != "supervised":
+        if self.ood is not None and self.ood_classes is not None:
+            raise RequestError("foreign images are those of --ood or of --ood-classes: give one of the two")
+        if self.labels is None and self.unlabelled is None and not self.foreign and self.kind != "supervised":
             raise RequestError(
                 "every training image would be labelled: keep some labels by --labels 250, or give --unlabelled FOLDER"
             )
@@ -57,6 +60,11 @@ class Plan:
         """The method's name."""
         return self.method.partition(":")[0]
 
+    @property
+    def foreign(self) -> bool:
+        """Whether foreign images are mixed in."""
+        return self.ood is not None or self.ood_classes is not None
+
     def chosen(self) -> FixMatch:
         """The method that is studied."""
         name, settings = parse(self.method)
@@ -64,8 +72,8 @@ class Plan:
         made: Any = build(spec)
         if "steps" not in settings:
             made = replace(made, steps=self.steps)
-        if isinstance(made, ConfidenceNetwork) and not made.network:
-            made = replace(made, network=self.network or self.model)
+        if isinstance(made, ConfidenceNetwork) and self.network:
+            made = replace(made, network=self.network)
         return supervised(made) if name == "supervised" else made
 
     def settings(self) -> dict[str, Any]:
@@ -87,11 +95,15 @@ def gather(plan: Plan) -> Data:
         raise RequestError(
             f"{plan.data} holds no images in memory: give images, grey or in colours (smaller ones: --size)"
         )
+    source: Any = plan.ood
+    if plan.ood_classes is not None:
+        data, source = set_apart(data, [name.strip() for name in plan.ood_classes.split(",")])
+    assert isinstance(data.train, Examples)
     labels = len(data.train) if plan.labels is None else plan.labels
     held = 0 if data.val is None else len(data.val)  # type: ignore[arg-type]
     data = budget(data, labels, val=min(plan.val, held), unlabelled=plan.images, seed=plan.seed)
     if plan.unlabelled is not None:
         data = add_unlabelled(data, plan.unlabelled)
-    if plan.ood is not None:
-        data = mix(data, plan.ood, plan.share, seed=plan.seed)
+    if source is not None:
+        data = mix(data, source, plan.ood_share, seed=plan.seed)
     return data

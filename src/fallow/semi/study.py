@@ -137,8 +137,7 @@ def command(plan: Plan, controls: bool) -> str:
     """What to type for the same study."""
     words = ["fallow", "semi", plan.data]
     defaults = Plan(plan.data, labels=1)
-    names = {"share": "ood-share"}
     for key, value in plan.describe().items():
         if key != "data" and value is not None and (key == "method" or value != getattr(defaults, key)):
-            words += [f"--{names.get(key, key.replace('_', '-'))}", str(value)]
+            words += [f"--{key.replace('_', '-')}", str(value)]
     return shlex.join([*words, *["--controls"] * controls])

@@ -12,19 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fallow.data import FOREIGN, Data, Examples
+from fallow.data import FOREIGN, Data
 from fallow.data.normalise import normalise
 from fallow.evaluate.separation import auroc
 from fallow.fitting import fit
 from fallow.methods.semi.confidence import ConfidenceNetwork
+from fallow.methods.semi.control import CONTROLS, with_validation
 from fallow.methods.semi.fixmatch import FixMatch
 from fallow.semi.plan import Plan, gather
 from fallow.semi.supervised import supervised
 
 SUPERVISED, FIXMATCH, CONFIDENCE = "supervised", "fixmatch", "confidence"
 FROZEN, MORE = ", frozen", ", validation labels too"  # endings of names
-ZERO, CONSTANT, SHUFFLED = "weights 0 after warm-up", "constant signal", "shuffled signal"
-UNTRAINED, ORACLE = "untrained network", "oracle"
+ZERO, CONSTANT, SHUFFLED, UNTRAINED, ORACLE = CONTROLS
 CHUNK = 1000  # images at a time
 
 
@@ -37,7 +37,9 @@ class Outcome:
     val: float | None
     history: list[dict[str, Any]]
     seconds: float
-    auroc: float | None  # how well the weights (of FixMatch: its own confidence) tell the data's images from foreign ones
+    auroc: (
+        float | None
+    )  # how well the weights (of FixMatch: its own confidence) tell the data's images from foreign ones
     ran_away: bool = False
     weights: np.ndarray | None = None  # of the unlabelled images
     predicted: np.ndarray | None = None  # their classes
@@ -50,18 +52,19 @@ class Outcome:
 
 def chains(plan: Plan) -> list[list[str]]:
     """The controls of a confidence network; what is in one list comes one after another."""
-    made = [
+    oracle = [[ORACLE]] if plan.foreign else []
+    return [
         [CONFIDENCE, CONFIDENCE + FROZEN],
         [CONSTANT, CONSTANT + FROZEN],
         [SHUFFLED, SHUFFLED + FROZEN],
         [FIXMATCH],
         [FIXMATCH + MORE],
         [UNTRAINED],
+        *oracle,
         [ZERO],
         [SUPERVISED],
         [SUPERVISED + MORE],
     ]
-    return made[:6] + [[ORACLE]] + made[6:] if plan.ood is not None else made
 
 
 def train(
@@ -86,7 +89,7 @@ def _train(
     plan: Plan, name: str, folder: Path, resume: bool, data: Data, device: str, observer: Any
 ) -> Outcome:  # fmt: skip
     method = _method(plan, name, folder)
-    used = _with_validation(data) if name.endswith(MORE) else data
+    used = with_validation(data) if name.endswith(MORE) else data
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="the confidence weights ran away")  # told at the end, by ran_away
         result = fit(
@@ -112,19 +115,7 @@ def _method(plan: Plan, name: str, folder: Path) -> FixMatch:
     assert isinstance(chosen, ConfidenceNetwork)
     if frozen:
         return replace(chosen, source="frozen", file=str(folder / slug(base) / "confidence.safetensors"))
-    changes = {
-        CONFIDENCE: {}, CONSTANT: {"signal": "constant"}, SHUFFLED: {"signal": "shuffled"}, ZERO: {"source": "zero"},
-        UNTRAINED: {"source": "untrained"}, ORACLE: {"source": "oracle"},
-    }  # fmt: skip
-    return replace(chosen, **changes[base])  # type: ignore[arg-type]
-
-
-def _with_validation(data: Data) -> Data:
-    """The validation labels as training labels; nothing is left to validate on."""
-    train, val = data.train, data.val
-    assert isinstance(train, Examples)
-    assert isinstance(val, Examples)
-    return replace(data, train=Examples(torch.cat([train.x, val.x]), torch.cat([train.y, val.y])), val=None)
+    return replace(chosen, **CONTROLS.get(base, {}))  # type: ignore[arg-type]
 
 
 @torch.no_grad()
