@@ -2,6 +2,7 @@
 
 fallow reproduce semi-ood --data-dir DIR      DIR/fashion_mnist.npz with digits of DIR/mnist.npz among its images
 fallow reproduce semi-ood                     on the bundled digits, of which three classes are foreign
+fallow reproduce semi-ood-plain …             the network as the thesis has it
 
 The thesis (section 5.5) wishes for this setting and has no numbers of it. Joint: the classifier trained while the
 weights were learned, which has seen the validation labels through them; where there are no weights, the validation
@@ -20,23 +21,22 @@ from pathlib import Path
 from joblib import Parallel, delayed
 
 from fallow.data import Data
-from fallow.evaluate.statistics import holm, sign_test
 from fallow.reproduce.table import Cell, Table, cell
 from fallow.semi import Outcome, Plan, gather, train
 from fallow.semi.study import ROWS
 from fallow.semi.training import ORACLE, chains
 
 SEEDS = 5
-METHOD = "confidence:ratio=3"
+METHODS = {"semi-ood": "confidence:ratio=3", "semi-ood-plain": "confidence:form=plain,ratio=3"}
 LABELS, VALIDATION, IMAGES = 40, 300, 2500
 EPOCHS, STEPS = 10, 50
 MODEL = "scnn:width=8,dense=64"
 OURS = next(iter(ROWS))
 
 
-def plan(data_dir: Path | None, seed: int) -> Plan:
+def plan(method: str, data_dir: Path | None, seed: int) -> Plan:
     """What is trained with one seed."""
-    how = {"method": METHOD, "labels": LABELS, "model": MODEL, "epochs": EPOCHS, "steps": STEPS, "seed": seed}
+    how = {"method": method, "labels": LABELS, "model": MODEL, "epochs": EPOCHS, "steps": STEPS, "seed": seed}
     if data_dir is None:
         return Plan("digits", val=100, ood_classes="7,8,9", **how)  # type: ignore[arg-type]
     fashion, mnist = (str(data_dir / f"{name}.npz") for name in ("fashion_mnist", "mnist"))
@@ -51,7 +51,7 @@ def work(asked: Plan, names: list[str], data: Data) -> list[Outcome]:
 
 def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
     """The table: accuracy joint and frozen, AUROC kept and last."""
-    plans = [plan(data_dir, seed) for seed in range(seeds)]
+    plans = [plan(METHODS[name], data_dir, seed) for seed in range(seeds)]
     loaded = [gather(asked) for asked in plans]
     jobs = [(seed, names) for seed, asked in enumerate(plans) for names in chains(asked)]
     jobs.sort(key=lambda job: -len(job[1]))  # the long ones first
@@ -78,10 +78,11 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
     remarks = [
         f"AUROC is in %, the median over {seeds} seeds; of the kept confidence network by seed: {told}.",
         f"{plans[0].data.rpartition('/')[2]}: {data['train']} labels, {data['val']} validation labels, "
-        f"{data['unlabelled']} unlabelled images, half of them foreign; {MODEL}, {EPOCHS * STEPS} steps, {METHOD}.",
+        f"{data['unlabelled']} unlabelled images, half of them foreign; {MODEL}, {EPOCHS * STEPS} steps, "
+        f"{METHODS[name]}.",
         *_verdict(values),
     ]
-    return Table(name, "Thesis, section 5.5", cells, remarks=remarks, tests=_tests(values))
+    return Table(name, "Thesis, section 5.5", cells, remarks=remarks)
 
 
 def _median(row: str, column: str, values: list[float]) -> Cell:
@@ -95,19 +96,14 @@ def _rivals(values: dict[tuple[str, str], list[float]], column: str) -> list[str
 
 
 def _verdict(values: dict[tuple[str, str], list[float]]) -> list[str]:
-    """Which controls the learned weights do not beat, column by column."""
+    """Against which controls the learned weights are ahead, column by column, and in how many seeds."""
     lines = []
     for column in ("joint", "frozen", "AUROC"):
         middle = statistics.median if column == "AUROC" else statistics.mean
-        ahead = [row for row in _rivals(values, column) if middle(values[row, column]) >= middle(values[OURS, column])]
-        lines.append(f"{column}: {'behind ' + '; '.join(ahead) if ahead else 'ahead of every control'}.")
+        ours, told = values[OURS, column], []
+        for row in _rivals(values, column):
+            theirs = values[row, column]
+            wins = sum(a > b for a, b in zip(ours, theirs, strict=True))
+            told.append(f"{middle(ours) - middle(theirs):+.1f} against {row} ({wins} of {len(ours)} seeds)")
+        lines.append(f"{column}: {'; '.join(told)}.")
     return lines
-
-
-def _tests(values: dict[tuple[str, str], list[float]]) -> list[dict[str, object]]:
-    pairs = [(row, column) for column in ("joint", "frozen", "AUROC") for row in _rivals(values, column)]
-    p_values = [sign_test(values[OURS, column], values[row, column]) for row, column in pairs]
-    return [
-        {"claim": f"{column} above {row}", "p": p, "p_holm": corrected}
-        for (row, column), p, corrected in zip(pairs, p_values, holm(p_values), strict=True)
-    ]
