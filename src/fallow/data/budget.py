@@ -102,20 +102,21 @@ def set_apart(data: Data, classes: Sequence[str]) -> tuple[Data, Examples]:
         raise RequestError(f"without {', '.join(classes)} there are fewer than two classes left: set fewer apart")
     number = (~gone).long().cumsum(0) - 1  # of the classes that stay
 
-    def rest(part: Any) -> Examples | None:
-        if part is None:
-            return None
-        stays = ~gone[part.y]
-        return Examples(part.x[stays], number[part.y[stays]])
+    def rest(part: Any, key: str) -> Examples:
+        held = _in_memory(part, key)
+        stays = ~gone[held.y]
+        return Examples(held.x[stays], number[held.y[stays]])
 
     train = _in_memory(data.train, "train")
-    parts = {key: rest(_in_memory(part, key)) for key, part in (("val", data.val), ("test", data.test)) if part}
-    foreign = train.subset(gone[train.y].nonzero()[:, 0])
     left = replace(
-        data, train=rest(train), **parts, classes=[name for name in data.classes if name not in classes],
+        data,
+        train=rest(train, "train"),
+        val=None if data.val is None else rest(data.val, "val"),
+        test=None if data.test is None else rest(data.test, "test"),
+        classes=[name for name in data.classes if name not in classes],
         notes=[*data.notes, f"The classes {', '.join(classes)} were set apart."],
-    )  # fmt: skip
-    return left, foreign
+    )
+    return left, train.subset(gone[train.y].nonzero()[:, 0])
 
 
 def _balanced(y: Tensor, labels: int, classes: list[str], draw: torch.Generator) -> Tensor:

@@ -23,6 +23,7 @@ from fallow.models.pretrained import Report, load_weights
 from fallow.models.resnet import resnet18, resnet50
 from fallow.models.scnn import SCNN
 from fallow.models.vgg import VGG16
+from fallow.models.wideresnet import WideResNet
 
 __all__ = ["MODELS", "Model", "Report", "build", "default", "from_factory", "load_weights"]
 
@@ -41,6 +42,7 @@ MODELS: dict[str, Entry] = {
     "mobilenet": Entry(MobileNet, "eight depthwise separable convolutions in seven blocks, for images"),
     "resnet18": Entry(resnet18, "eight basic residual blocks, for images"),
     "resnet50": Entry(resnet50, "sixteen residual bottlenecks, for images"),
+    "wideresnet": Entry(WideResNet, "wide residual blocks, twelve in WideResNet-28-2 (FixMatch's), for images"),
 }
 
 

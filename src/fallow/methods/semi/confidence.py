@@ -25,12 +25,12 @@ from fallow.methods.hyper.inner import Inner
 from fallow.methods.hyper.losses import as_evaluated
 from fallow.methods.hyper.products import flat, shaped
 from fallow.methods.hyper.solvers import CG, Identity
-from fallow.methods.semi.fixmatch import FixMatch, pseudo_labels
-from fallow.methods.semi.network import Confidence, Shared, build
-from fallow.methods.semi.signal import slopes
+from fallow.methods.semi.fixmatch import FixMatch
+from fallow.methods.semi.network import Confidence, Shared, build, find_head
+from fallow.methods.semi.signal import cosines, slopes
 
 CHOICES = {
-    "form": ("stable", "plain"),
+    "form": ("cosine", "centred", "plain"),
     "source": ("learned", "frozen", "untrained", "oracle", "zero"),
     "signal": ("real", "shuffled", "constant"),
     "solver": ("identity", "cg"),
@@ -50,9 +50,13 @@ class ConfidenceNetwork(FixMatch):
 
         dL_V/dω = mean_u ∂C(α(u))/∂ω · s_u,    s_u = −1(u is sure) · ⟨(H + ρI)⁻¹ ∂L_V/∂θ, ∂L_u/∂θ⟩
 
-    with H the identity, or by damped CG. ``form="plain"`` takes this as it is: C is free, and runs away or collapses.
-    ``form="stable"``: C is between 0 and 2; s is standardised over the sure images of the batch, so that only the
-    difference between images counts; and (mean C − 1)² is added.
+    with H the identity, or by damped CG. ``form`` says what is made of it:
+
+    - plain: this as it is, as in the thesis: C is free, and runs away or collapses;
+    - centred: C is between 0 and 2; s is standardised over the sure images of the batch, so that only the difference
+      between them counts; and (mean C − 1)² over these is added;
+    - cosine: besides, s is the cosine of the two gradients, of the last layer's weights: what an image's gradient says
+      and not how long it is.
 
     ω is kept where the validation loss was lowest after an epoch. Weights that run away end the meta-updates, with a
     warning, and the best ω is used from there on.
@@ -63,8 +67,8 @@ class ConfidenceNetwork(FixMatch):
     name = "confidence"
     summary = "fixmatch with a second network that learns which unlabelled images to trust"
 
-    form: str = "stable"  # or "plain", as in the thesis
-    network: str = ""  # a model's name; "": the default for the images; "shared": on the classifier's trunk
+    form: str = "cosine"  # or "centred", or "plain" as in the thesis
+    network: str = ""  # a model's name; "": the classifier's kind; "shared": a small head on the classifier's trunk
     warmup: int = 100  # steps before the first meta-update
     every: int = 2  # steps between two
     rate: float = 1e-3  # the learning rate of ω
@@ -90,6 +94,8 @@ class ConfidenceNetwork(FixMatch):
                 raise RequestError(f"{key} is {getattr(self, key)}: it must be above 0")
         if self.anchor < 0:
             raise RequestError(f"anchor is {self.anchor}: it must be 0 or above")
+        if self.form == "cosine" and self.solver == "cg":
+            raise RequestError("solver=cg needs the gradients of all weights: it goes with form=centred or form=plain")
         if (self.source == "frozen") != bool(self.file):
             raise RequestError("source=frozen and file=… go together: the network of an earlier run")
 
@@ -104,21 +110,20 @@ class ConfidenceNetwork(FixMatch):
             raise RequestError("confidence learns on validation labels, and there are none: give val above 0")
         if self.source == "oracle" and not (self.origin == FOREIGN).any():
             raise RequestError("source=oracle knows foreign images, and there are none: mix some in by fallow.data.mix")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(mix(ctx.settings.seed, META))
-            body = build(self.network, ctx.model, ctx.data.shape)
-            bounded, even = self.form == "stable", self.source != "untrained"
-            self.confidence = Confidence(body, bounded=bounded, even=even).to(ctx.device).eval()
+        body = build(self.network, ctx.model, ctx.initialiser, ctx.data.shape, mix(ctx.settings.seed, META))
+        bounded, even = self.form != "plain", self.source != "untrained"
+        self.confidence = Confidence(body, bounded=bounded, even=even).to(ctx.device).eval()
         if self.source == "frozen":
             load(self.confidence, Path(self.file))
         trained = [p for p in self.confidence.parameters() if p.requires_grad]
-        if self.form == "stable":
+        if bounded:
             self.outer: torch.optim.Optimizer = torch.optim.Adam(trained, lr=self.rate)
         else:
             self.outer = torch.optim.SGD(trained, lr=self.rate, momentum=0.9, weight_decay=5e-5)
         self.best = copy.deepcopy(self.confidence.state_dict())
         self.lowest, self.stopped = math.inf, False
         if self.learns and ctx.val is not None:
+            self.head = find_head(ctx.model)[1]
             parts = zip(*ctx.val.ordered(), strict=True)
             self.val_x, self.val_y = (torch.cat(part) for part in parts)
 
@@ -126,8 +131,12 @@ class ConfidenceNetwork(FixMatch):
 
     def stream(self, ctx: Context) -> Iterator[Batch]:
         for batch in super().stream(ctx):
-            self.batch = batch
+            self.batch, self.told = batch, []
             yield batch
+
+    def count(self, label: Tensor, sure: Tensor, which: Tensor) -> None:
+        super().count(label, sure, which)
+        self.told.append((label, sure))  # of every micro-batch
 
     def weights(self, ctx: Context, weak: Tensor, which: Tensor) -> Tensor | float:
         if ctx.clock.step_index < self.warmup and self.source in ("learned", "zero"):
@@ -148,36 +157,42 @@ class ConfidenceNetwork(FixMatch):
     # ---- learning the weights --------------------------------------------------------------------------------------
 
     def meta_update(self, ctx: Context) -> None:
-        """One step of ω, on the unlabelled batch of this step."""
+        """One step of ω, on the unlabelled batch of this step and with the labels that the step has given it."""
         weak, strong, _ = (tensor.flatten(0, 1) for tensor in self.batch[2:])
+        label, sure = (torch.cat(parts)[-len(weak) :] for parts in zip(*self.told, strict=True))
+        chosen = sure.nonzero()[:, 0]
         with as_evaluated(ctx):
-            direction = self.direction(ctx)
-            with torch.no_grad():
-                label, sure = pseudo_labels(ctx.model(weak), self.threshold)
-            chosen = sure.nonzero()[:, 0]
-            helps, _ = slopes(ctx.model, strong[chosen], label[chosen], direction)
+            signal = -self.help(ctx, strong[chosen], label[chosen])
         if isinstance(self.confidence.body, Shared):
             self.confidence.body.follow(self.average.evaluated(ctx))
         self.confidence.train()
-        self.outer.zero_grad()
-        loss = self.outer_loss(ctx, self.confidence(weak), chosen, -helps)
-        if loss is not None:
-            loss.backward()
-            for p in self.outer.param_groups[0]["params"]:
-                p.grad = ctx.engine.all_reduce(p.grad) if ctx.engine.world_size > 1 else p.grad
-            self.outer.step()
+        c = self.confidence(weak[chosen])
         self.confidence.eval()
-        ctx.passes += 1 + self.ratio * 2.5
-        self.watch(ctx, weak)
+        self.outer.zero_grad()
+        mean = self.descend(ctx, c, signal, len(weak))
+        ctx.passes += len(self.val_x) / ctx.settings.batch_size + self.ratio
+        if not math.isfinite(mean) or abs(mean - 1) > self.limit:
+            self.give_up(ctx, mean)
+
+    def help(self, ctx: Context, x: Tensor, label: Tensor) -> Tensor:
+        """How much a step along each image's gradient would lower the validation loss."""
+        if self.form == "cosine":
+            return cosines(ctx.model, self.head, x, label, self.validation(ctx), ctx.engine.all_reduce)
+        return slopes(ctx.model, x, label, self.direction(ctx))
+
+    def validation(self, ctx: Context) -> tuple[Tensor, Tensor]:
+        """The validation examples of a meta-update: all, or some of many."""
+        x, y = self.val_x, self.val_y
+        if len(x) <= VALIDATION:
+            return x, y
+        source = generator(ctx.settings.seed, META, ctx.clock.step_index)
+        some = torch.randperm(len(x), generator=source)[:VALIDATION].to(x.device)
+        return x[some], y[some]
 
     def direction(self, ctx: Context) -> list[Tensor]:
         """(H + ρI)⁻¹ ∂L_V/∂θ, over all processes."""
         weights = [p for p in ctx.model.parameters() if p.requires_grad]
-        x, y = self.val_x, self.val_y
-        if len(x) > VALIDATION:
-            source = generator(ctx.settings.seed, META, ctx.clock.step_index)
-            some = torch.randperm(len(x), generator=source)[:VALIDATION].to(x.device)
-            x, y = x[some], y[some]
+        x, y = self.validation(ctx)
         count = ctx.engine.all_reduce(torch.tensor(float(len(x)), device=ctx.device))  # the mean
         found = torch.autograd.grad(ctx.measure(ctx.model(x), y) * (len(x) / count), weights, allow_unused=True)
         b = ctx.engine.all_reduce(flat(found, weights))
@@ -187,24 +202,24 @@ class ConfidenceNetwork(FixMatch):
         A = Inner([lambda: self.loss(ctx, self.batch)], weights, mean=several)
         return shaped(CG(self.products, damping="auto")(A, b).x, weights)
 
-    def outer_loss(self, ctx: Context, c: Tensor, chosen: Tensor, signal: Tensor) -> Tensor | None:
-        """What ω descends: its gradient is dL_V/dω, or in the stable form what is left of it."""
-        signal = self.controlled(ctx, signal)
-        world, device = ctx.engine.world_size, c.device
-        sums = torch.stack([signal.new_tensor(float(len(signal))), signal.sum(), signal.square().sum()])
-        count, total, squares = ctx.engine.all_reduce(sums, reduce_op="sum").tolist() if world > 1 else sums.tolist()
-        images, mean_c = torch.tensor(float(len(c)), device=device), c.detach().sum()
-        if world > 1:
-            images, mean_c = ctx.engine.all_reduce(images), ctx.engine.all_reduce(mean_c)
-        if self.form == "plain":
-            return self.weight * (c[chosen] * signal).sum() / images
+    def descend(self, ctx: Context, c: Tensor, signal: Tensor, images: int) -> float:
+        """A step of ω by dL_V/dω, or by what the form makes of it; and the mean weight before the step."""
+        signal, world = self.controlled(ctx, signal), ctx.engine.world_size
+        sums = torch.stack([torch.ones_like(c), c.detach(), signal, signal.square()]).sum(1)
+        sums = torch.cat([sums, sums.new_tensor([float(images)])])
+        count, total_c, total, squares, images_ = ctx.engine.all_reduce(sums, reduce_op="sum").tolist()
         if count < 2:
-            return None  # nothing to compare
-        mean = total / count
-        spread = math.sqrt(max(0.0, squares / count - mean * mean)) or 1.0
-        signal = (signal - mean) / spread
-        push = 2 * (mean_c / images - 1) * self.anchor  # ∂(mean C − 1)²
-        return (c[chosen] * signal).sum() * (world / count) + push * c.sum() / images
+            return 1.0  # nothing to compare
+        if self.form == "plain":
+            slope = self.weight * signal * (count / images_)  # the mean is over all images, sure or not
+        else:
+            deviation = math.sqrt(max(0.0, squares / count - (total / count) ** 2)) or 1.0
+            slope = (signal - total / count) / deviation + 2 * self.anchor * (total_c / count - 1)
+        (c * slope).sum().mul(world / count).backward()
+        for p in self.outer.param_groups[0]["params"]:
+            p.grad = ctx.engine.all_reduce(p.grad)
+        self.outer.step()
+        return total_c / count
 
     def controlled(self, ctx: Context, signal: Tensor) -> Tensor:
         """The signal, or what stands in for it in a control."""
@@ -215,17 +230,13 @@ class ConfidenceNetwork(FixMatch):
             return signal[torch.randperm(len(signal), generator=source).to(signal.device)]
         return signal
 
-    @torch.no_grad()
-    def watch(self, ctx: Context, weak: Tensor) -> None:
-        """Stop where the weights have run away."""
-        mean = float(ctx.engine.all_reduce(self.confidence(weak).mean()))
-        if math.isfinite(mean) and abs(mean - 1) <= self.limit:
-            return
+    def give_up(self, ctx: Context, mean: float) -> None:
+        """No more meta-updates: the weights have run away."""
         self.stopped = True
         self.confidence.load_state_dict(self.best)
         warnings.warn(
             f"the confidence weights ran away (their mean is {mean:.3g}) at {ctx.clock}: no more meta-updates, and the "
-            "weights of the lowest validation loss are used; form=stable, or a smaller rate, would do",
+            "weights of the lowest validation loss are used; form=cosine, or a smaller rate, would do",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""What a learned weight must be compared with: the thesis' control, and those without which the number means nothing."""
+"""What a learned weight must be compared with: the thesis' control, and those without which it means nothing."""
 
 from __future__ import annotations
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fallow import models
 from fallow.core.errors import RequestError
+from fallow.weights import redraw
 
 HIDDEN = 64  # units between the classifier's features and the weight
 
@@ -45,7 +47,7 @@ class Shared(nn.Module):
     def __init__(self, classifier: nn.Module) -> None:
         super().__init__()
         self.classifier = copy.deepcopy(classifier).requires_grad_(False)
-        last = _head(self.classifier)
+        last = find_head(self.classifier)[1]
         self.features: Tensor | None = None
         last.register_forward_pre_hook(self._take)
         self.head = nn.Sequential(nn.Linear(last.in_features, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
@@ -72,15 +74,25 @@ class Shared(nn.Module):
         return self.head(features)
 
 
-def build(kind: str, classifier: nn.Module, shape: tuple[int, ...]) -> nn.Module:
-    """The body of a confidence network: "shared", the name of a model, or "" for the default that fits the images."""
-    if kind == "shared":
-        return Shared(classifier)
-    return models.build(kind or models.default(shape), shape=shape, classes=1)
+def build(kind: str, classifier: nn.Module, init: Any, shape: tuple[int, ...], seed: int) -> nn.Module:
+    """The body of a confidence network: a model's name, "shared", or "" for another of the classifier's kind."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if kind == "shared":
+            return Shared(classifier)
+        if kind:
+            return models.build(kind, shape=shape, classes=1)
+        body = copy.deepcopy(classifier)
+        redraw(body, init=init, seed=seed)
+        path, last = find_head(body)
+        parent = body.get_submodule(path.rpartition(".")[0])
+        setattr(parent, path.rpartition(".")[2], nn.Linear(last.in_features, 1))
+        return body
 
 
-def _head(model: nn.Module) -> nn.Linear:
-    linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    if not linear:
-        raise RequestError("the classifier has no linear layer to share the features of: give the network's own name")
+def find_head(model: nn.Module) -> tuple[str, nn.Linear]:
+    """The last linear layer, and its path."""
+    linear = [(path, module) for path, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if not linear or not linear[-1][0]:
+        raise RequestError("the classifier does not end in a linear layer, which a confidence network builds upon")
     return linear[-1]
