@@ -53,7 +53,8 @@ def small(monkeypatch: pytest.MonkeyPatch):
     for module in (iml_table51, iml_figure5):
         monkeypatch.setattr(module, "METHOD", "confidence:ratio=1,warmup=2,every=1,threshold=0,network=mlp")
     plain = "confidence:ratio=1,warmup=2,every=1,threshold=0,form=plain,network=mlp"
-    monkeypatch.setattr(semi_ood, "METHODS", {"semi-ood": iml_table51.METHOD, "semi-ood-plain": plain})
+    forms = {"semi-ood": iml_table51.METHOD, "semi-ood-plain": plain}
+    monkeypatch.setattr(semi_ood, "METHODS", forms)
     with joblib.parallel_config(backend="sequential"):  # in this process, where the sizes are small
         yield
 
@@ -65,7 +66,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *wo
     return int(end.value.code or 0), *capsys.readouterr()
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [name for name in TABLES if name != "semi-ood-centred"])  # as semi-ood
 def test_each_table_runs_and_says_what_agrees(name, tmp_path: Path, monkeypatch, capsys) -> None:
     code, out, _ = ask(monkeypatch, capsys, name, "--seeds", "2", "--json", "--out", str(tmp_path))
     assert code == 0

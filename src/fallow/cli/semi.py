@@ -94,7 +94,7 @@ def semi(
     if done.main.ran_away:
         raise WorkError(
             "the confidence weights ran away: the meta-updates ended there and the best network was kept, "
-            f"with everything else, in {folder}; form=stable or a smaller rate would do"
+            f"with everything else, in {folder}; form=cosine or a smaller rate would do"
         )
 
 

@@ -34,6 +34,7 @@ TABLES: dict[str, Entry] = {
     ),
     "iml-figure5": Entry("iml_figure5", "Thesis, figures 5", "the weights of a Confidence Network, and its images", 3),
     "semi-ood": Entry("semi_ood", "Thesis, section 5.5", "half of the images foreign: weights and all controls", 25),
+    "semi-ood-centred": Entry("semi_ood", "Thesis, section 5.5", "the same by the whole gradients, centred", 25),
     "semi-ood-plain": Entry("semi_ood", "Thesis, section 5.5", "the same with the network as the thesis has it", 25),
     "seal-table7": Entry("seal_tables", "SEAL, table 7", "what the later layers do meanwhile, scaled down", 2.5),
 }

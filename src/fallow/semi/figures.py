@@ -48,18 +48,20 @@ def lines(title: str, drawn: Sequence[Line], limits: tuple[float, float] | None 
     ticks = [t for t in x.ticks(5) if t == int(t)]
     pieces += [text(min(x(t), right - 6), bottom + 15, f"{t:g}", "soft", "middle") for t in ticks]
     pieces.append(text((LEFT + right) / 2, HEIGHT - 4, "epoch", "soft", "middle"))
-    inside, at = [], LEFT
+    inside: list[Markup] = []
+    bands: list[Markup] = []
+    at = LEFT
     for one in drawn:
         points = [(x(epoch), y(value)) for epoch, value in one.points]
         if one.spread is not None:
             around = list(zip(one.points, one.spread, strict=True))
             edge = [(x(e), y(v - s)) for (e, v), s in around] + [(x(e), y(v + s)) for (e, v), s in reversed(around)]
-            inside.append(path(edge, "band", closed=True))
+            bands.append(path(edge, "band", closed=True))
         inside.append(_stroke(points, one.kind))
         if len(drawn) > 1:
             pieces += [_stroke([(at, 29), (at + 18, 29)], one.kind), text(at + 23, 33, one.name, "soft")]
             at += 36 + EM * len(one.name)
-    pieces.append(window(LEFT, TOP, right - LEFT, bottom - TOP, *inside))
+    pieces.append(window(LEFT, TOP, right - LEFT, bottom - TOP, *bands, *reversed(inside)))  # the first on top
     ends = ", ".join(f"{one.name} from {one.points[0][1]:.3g} to {one.points[-1][1]:.3g}" for one in drawn)
     return Drawing(WIDTH, HEIGHT, Markup("").join(pieces), f"{title}: {ends}, over {last:g} epochs")
 

@@ -94,7 +94,7 @@ def study(
     workers: int | None = None,
     device: str = "auto",
     observer: Callable[[Any], None] | None = None,
-    told: Callable[[str], None] = lambda words: None,
+    told: Callable[[str, float], None] = lambda words, done: None,
 ) -> Study:
     """Train, and write ``study.json`` and ``semi.html`` into the folder.
 
@@ -113,15 +113,15 @@ def study(
             delayed(train)(plan, names, folder, resume=resume, threads=threads, device=device) for names in work
         )  # fmt: skip
         count = sum(map(len, work))
-        told(f"0 of {count} trainings done")
+        told(f"0 of {count} trainings done", 0.0)
         for found in Parallel(n_jobs=together, return_as="generator_unordered")(jobs):
             outcomes |= {outcome.name: outcome for outcome in found}
-            told(f"{len(outcomes)} of {count} trainings done")
+            told(f"{len(outcomes)} of {count} trainings done", len(outcomes) / count)
         outcomes = {name: outcomes[name] for names in work for name in names}
     else:
         names = [SUPERVISED, plan.kind] if baseline and plan.kind != SUPERVISED else [plan.kind]
         for name in names:
-            told(name)
+            told(name, 0.0)
             found = train(plan, [name], folder, resume=resume, data=data, device=device, observer=observer)
             outcomes[name] = found[0]
     done = Study(plan, data, outcomes, folder)
