@@ -14,6 +14,7 @@ from fallow.cli.diagnose import diagnose
 from fallow.cli.fewshot import fewshot
 from fallow.cli.predict import predict
 from fallow.cli.reproduce import reproduce
+from fallow.cli.semi import semi
 from fallow.cli.train import train
 from fallow.cli.tune import tune
 from fallow.core.errors import FallowError
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command("compare")(compare)
 app.command("train")(train)
+app.command("semi")(semi)
 app.command("predict")(predict)
 app.command("diagnose")(diagnose)
 app.command("tune")(tune)

@@ -166,17 +166,18 @@ def _report(result: Result, record: dict[str, Any]) -> None:
     print("generation  epochs  forgot to   validation (best)         test (best)")
     for row in result.generations:
         last, best = row["last"], row.get("best", {})
-        forgot = _percent(row.get("forgot_to"))
-        val = f"{_percent(last.get('val_accuracy'))} ({_percent(best.get('val_accuracy'))})"
-        test = f"{_percent(last.get('test_accuracy'))} ({_percent(best.get('test_accuracy'))})"
+        forgot = percent(row.get("forgot_to"))
+        val = f"{percent(last.get('val_accuracy'))} ({percent(best.get('val_accuracy'))})"
+        test = f"{percent(last.get('test_accuracy'))} ({percent(best.get('test_accuracy'))})"
         print(f"{row['generation']:>10}  {row['epochs']:>6}  {forgot:>9}  {val:>18}  {test:>18}")
     kept = [row["forgot_to"] for row in result.generations if row.get("forgot_to") is not None]
     if kept and min(kept) > 0.9:
-        print("note: nothing was forgotten: the training accuracy right after was still", _percent(min(kept)))
+        print("note: nothing was forgotten: the training accuracy right after was still", percent(min(kept)))
     print(f"\n{result.steps} steps in {result.seconds:.1f} s; kept in {result.folder}")
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """A share, or a dash."""
     return "-" if value is None else f"{100 * value:.1f} %"
 
 

@@ -29,6 +29,13 @@ TABLES: dict[str, Entry] = {
         "fam_reparametrisation", "FAM, section 2", "rescaling changes SAM's sharpness, not relative flatness", 0.2
     ),
     "fam-table1": Entry("fam_table1", "FAM, table 1", "plain training, SAM and FAM, scaled down", 2),
+    "iml-table5.1": Entry(
+        "iml_table51", "Thesis, table 5.1", "supervised, FixMatch and the Confidence Network, scaled down", 12
+    ),
+    "iml-figure5": Entry("iml_figure5", "Thesis, figures 5", "the weights of a Confidence Network, and its images", 3),
+    "semi-ood": Entry("semi_ood", "Thesis, section 5.5", "half of the images foreign: weights and all controls", 25),
+    "semi-ood-centred": Entry("semi_ood", "Thesis, section 5.5", "the same by the whole gradients, centred", 25),
+    "semi-ood-plain": Entry("semi_ood", "Thesis, section 5.5", "the same with the network as the thesis has it", 25),
     "seal-table7": Entry("seal_tables", "SEAL, table 7", "what the later layers do meanwhile, scaled down", 2.5),
     "iml-table4.1": Entry("iml_weight", "IML, table 4.1", "a decay per weight on 50 images of MNIST, scaled down", 3),
     "iml-table4.2": Entry("iml_weight", "IML, table 4.2", "a decay per weight on 50 of CIFAR-10, scaled down", 3),

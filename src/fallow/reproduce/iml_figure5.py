@@ -1,0 +1,119 @@
+"""The thesis' figures 5.1 to 5.3 at the size of a laptop: what weights a Confidence Network gives, and to which images.
+
+fallow reproduce iml-figure5 --data-dir DIR --out DIR2      on DIR/cifar10_sub.npz
+fallow reproduce iml-figure5 --out DIR2                     on the digits
+
+The table holds mean and deviation of the weights after every epoch, of original and of weakly augmented images; the
+figure also the histogram, and of every class the images with the highest, the median and the lowest weight.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import statistics
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from fallow.data import Data
+from fallow.reproduce.curves import Curves
+from fallow.reproduce.table import Cell
+from fallow.semi import Outcome, Plan, gather, train
+from fallow.semi.look import Row, picked
+from fallow.semi.training import CONFIDENCE
+
+SEEDS = 1
+METHOD = "confidence:ratio=3"
+EPOCHS, STEPS = 16, 50
+MODEL = "scnn:width=8,dense=64"
+PAPER = {"highest": 4.08, "median": 2.80, "lowest": 2.43}  # figure 5.2, means over the ten classes
+SERIES = {"original images": "weight", "weakly augmented": "weight_weak"}
+
+
+@dataclass
+class Pictures(Curves):
+    """The curves of figure 5.1, and what figures 5.2 and 5.3 show."""
+
+    weights: list[float] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+
+    def describe(self) -> dict[str, Any]:
+        """The numbers; the images are in the figure."""
+        return {
+            key: value for key, value in super().describe().items() if key not in ("weights", "rows")
+        }  # fmt: skip
+
+    def draw(self, path: Path) -> None:
+        """Curves and histogram on the left, images on the right."""
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+        from PIL import Image
+
+        lines = -(-len(self.rows) // 2)
+        figure = pyplot.figure(figsize=(11, max(4.8, 1.05 * lines)), layout="constrained")
+        parts: Any = figure.subfigures(1, 2, width_ratios=(1, 1.1))
+        left, right = parts
+        top, bottom = left.subplots(2, 1)
+        for name in SERIES:
+            mine = [c for c in self.cells if c.row == name]
+            top.errorbar([int(c.column) for c in mine], [c.ours for c in mine], [c.spread for c in mine], label=name)
+        top.set_xlabel("epoch")
+        top.set_ylabel("weight, mean ± deviation")
+        top.legend(fontsize=8)
+        bottom.hist(self.weights, bins=40)
+        bottom.set_xlabel("weight")
+        bottom.set_ylabel("images")
+        grid = right.subplots(lines, 6, squeeze=False)
+        for axes in grid.flat:
+            axes.axis("off")
+        for i, row in enumerate(self.rows):
+            for j, pick in enumerate(row.picks):
+                axes = grid[i // 2, i % 2 * 3 + j]
+                image = Image.open(io.BytesIO(base64.b64decode(pick.picture.source.partition(",")[2])))
+                axes.imshow(np.asarray(image), cmap="gray" if image.mode == "L" else None)
+                axes.set_title(f"{row.name if j == 1 else ''}\n{pick.weight:.2f}", fontsize=7)
+        figure.savefig(path)
+        pyplot.close(figure)
+
+
+def work(asked: Plan, data: Data) -> Outcome:
+    """One joint training, in one thread."""
+    with tempfile.TemporaryDirectory() as folder:
+        return train(asked, [CONFIDENCE], Path(folder), data=data, threads=1, device="cpu")[0]
+
+
+def run(name: str, seeds: int, data_dir: Path | None = None) -> Pictures:
+    """The weights over the training, over the seeds; images and histogram are the first seed's."""
+    data, labels, val = ("digits", 40, 100) if data_dir is None else (str(data_dir / "cifar10_sub.npz"), 250, 500)
+    plans = [
+        Plan(data, METHOD, labels, val, model=MODEL, epochs=EPOCHS, steps=STEPS, seed=seed) for seed in range(seeds)
+    ]
+    loaded = [gather(asked) for asked in plans]
+    found = Parallel(n_jobs=2)(delayed(work)(asked, one) for asked, one in zip(plans, loaded, strict=True))
+    cells = []
+    for row, key in SERIES.items():
+        for epoch in range(EPOCHS):
+            mean, spread = (
+                statistics.mean(one.history[epoch][f"{key}_{what}"] for one in found) for what in ("mean", "std")
+            )
+            cells.append(Cell(row, str(epoch + 1), None, round(mean, 4), round(spread, 4), seeds, None))
+    rows = picked(loaded[0], found[0])
+    ours = [statistics.mean(row.picks[i].weight for row in rows) for i in range(3)]
+    remarks = [
+        "Highest, median and lowest weight of a class, mean over the classes: "
+        + ", ".join(f"{value:.2f} (thesis {paper})" for value, paper in zip(ours, PAPER.values(), strict=True)),
+        f"{data.rpartition('/')[2]}, {labels} labels, {MODEL}, {EPOCHS * STEPS} steps, {METHOD}; the thesis' "
+        "network is free (form=plain), ours is bounded and held at a mean of 1.",
+    ]
+    assert found[0].weights is not None
+    return Pictures(
+        name, "Thesis, figures 5.1 to 5.3", cells, unit="weight", remarks=remarks, along="epoch",
+        weights=found[0].weights.tolist(), rows=rows,
+    )  # fmt: skip

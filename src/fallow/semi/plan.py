@@ -1,0 +1,109 @@
+"""What is asked of a study, and the data that it is about."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fallow.core.errors import RequestError, unknown
+from fallow.core.spec import parse
+from fallow.data import Data, Examples, add_unlabelled, budget, load, mix, set_apart
+from fallow.methods import build
+from fallow.methods.semi.confidence import ConfidenceNetwork
+from fallow.methods.semi.fixmatch import FixMatch
+from fallow.semi.supervised import supervised
+
+METHODS = ("supervised", "fixmatch", "confidence")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A method, the images that it may see, and how it is trained; the defaults take minutes on a laptop."""
+
+    data: str
+    method: str = "fixmatch"  # with settings: "fixmatch:threshold=0.9"
+    labels: int | None = None  # None: all there are
+    val: int = 300  # validation labels
+    images: int | None = None  # unlabelled images of the data itself; None: all there are
+    unlabelled: str | None = None  # more of them
+    ood: str | None = None  # images of other classes, to mix in
+    ood_classes: str | None = None  # or: classes of the data, by commas, that count as foreign
+    ood_share: float = 0.5  # of the unlabelled images that are foreign
+    size: int | None = None  # side of the images of a folder
+    model: str = "scnn:width=8,dense=64"
+    network: str = ""  # of the confidence; "": like the model
+    epochs: int = 20
+    steps: int = 50  # in an epoch
+    batch_size: int = 64  # labelled images in a step; μ times as many unlabelled ones come along
+    lr: float = 0.03
+    weight_decay: float = 5e-4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in METHODS:
+            raise unknown("method", self.kind, METHODS)
+        for key in ("labels", "val", "images"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise RequestError(f"{key} is {value}: at least 1 is needed, and one for every class")
+        if self.steps < 1:
+            raise RequestError(f"steps is {self.steps}: an epoch has one or more")
+        if self.ood is not None and self.ood_classes is not None:
+            raise RequestError("foreign images are those of --ood or of --ood-classes: give one of the two")
+        if self.labels is None and self.unlabelled is None and not self.foreign and self.kind != "supervised":
+            raise RequestError(
+                "every training image would be labelled: keep some labels by --labels 250, or give --unlabelled FOLDER"
+            )
+
+    @property
+    def kind(self) -> str:
+        """The method's name."""
+        return self.method.partition(":")[0]
+
+    @property
+    def foreign(self) -> bool:
+        """Whether foreign images are mixed in."""
+        return self.ood is not None or self.ood_classes is not None
+
+    def chosen(self) -> FixMatch:
+        """The method that is studied."""
+        name, settings = parse(self.method)
+        spec = "fixmatch" + self.method.removeprefix("supervised") if name == "supervised" else self.method
+        made: Any = build(spec)
+        if "steps" not in settings:
+            made = replace(made, steps=self.steps)
+        if isinstance(made, ConfidenceNetwork) and self.network:
+            made = replace(made, network=self.network)
+        return supervised(made) if name == "supervised" else made
+
+    def settings(self) -> dict[str, Any]:
+        """For `fallow.fit`."""
+        return {
+            "generations": 1, "epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr,
+            "weight_decay": self.weight_decay, "label_smoothing": 0.0, "seed": self.seed, "test_at_end": True,
+        }  # fmt: skip
+
+    def describe(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def gather(plan: Plan) -> Data:
+    """The labelled, validation, test and unlabelled images of a study."""
+    data = load(plan.data, seed=plan.seed, size=plan.size)
+    if not isinstance(data.train, Examples) or not data.pictures:
+        raise RequestError(
+            f"{plan.data} holds no images in memory: give images, grey or in colours (smaller ones: --size)"
+        )
+    source: Any = plan.ood
+    if plan.ood_classes is not None:
+        data, source = set_apart(data, [name.strip() for name in plan.ood_classes.split(",")])
+    assert isinstance(data.train, Examples)
+    labels = len(data.train) if plan.labels is None else plan.labels
+    held = 0 if data.val is None else len(data.val)  # type: ignore[arg-type]
+    data = budget(data, labels, val=min(plan.val, held), unlabelled=plan.images, seed=plan.seed)
+    if plan.unlabelled is not None:
+        data = add_unlabelled(data, plan.unlabelled)
+    if source is not None:
+        data = mix(data, source, plan.ood_share, seed=plan.seed)
+    return data
