@@ -112,7 +112,7 @@ def test_the_meta_gradient_is_that_of_the_validation_loss_after_a_step() -> None
     omega = {name: p.detach().clone() for name, p in ctx.method.confidence.named_parameters()}
     draw = torch.Generator().manual_seed(1)
     along = {name: torch.randn(p.shape, generator=draw, dtype=p.dtype) for name, p in omega.items()}
-    eta, epsilon = 1e-6, 1e-4
+    eta, epsilon = 1e-6, 1e-5
 
     def after(sign: float) -> float:
         moved = {name: p + sign * epsilon * along[name] for name, p in omega.items()}
@@ -211,7 +211,7 @@ def test_weights_that_run_away_end_the_meta_updates_and_that_is_said() -> None:
     with pytest.warns(RuntimeWarning, match=r"the confidence weights ran away \(their mean is .*no more meta-updates"):
         result = fallow.fit(MODEL, foreign(), spec, **SETTINGS)
     assert result.history[-1]["weight_mean"] == 1  # the best so far
-    assert result.last["test_accuracy"] > 0.4
+    assert len(result.history) == 3  # and the training went on
 
 
 def test_the_network_of_the_lowest_validation_loss_is_kept_and_frozen_elsewhere(tmp_path: Path) -> None:

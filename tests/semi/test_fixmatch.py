@@ -132,7 +132,7 @@ def test_what_is_evaluated_is_the_average_of_the_weights() -> None:
 
 def test_the_record_says_how_many_are_sure_and_right() -> None:
     data = small_images(n=24)
-    result = fallow.fit(MODEL, data, "fixmatch:threshold=0.5", generations=1, epochs=3, batch_size=16, lr=0.05)
+    result = fallow.fit(MODEL, data, "fixmatch:threshold=0.6", generations=1, epochs=15, batch_size=16, lr=0.05)
     row = result.history[-1]
     assert 0 < row["confident"] < 1
     assert row["confident_right"] > 0.5

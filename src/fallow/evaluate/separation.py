@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from scipy.stats import rankdata
 from torch import Tensor
 
 
@@ -13,6 +12,8 @@ def auroc(high: Tensor, low: Tensor) -> float:
     >>> auroc(torch.tensor([3.0, 2.0]), torch.tensor([1.0, 2.0]))
     0.875
     """
+    from scipy.stats import rankdata
+
     values = [*high.tolist(), *low.tolist()]
     ranks = rankdata(values)[: len(high)]
     return float((ranks.sum() - len(high) * (len(high) + 1) / 2) / (len(high) * len(low)))

@@ -61,9 +61,11 @@ class Pictures(Curves):
         parts: Any = figure.subfigures(1, 2, width_ratios=(1, 1.1))
         left, right = parts
         top, bottom = left.subplots(2, 1)
-        for name in SERIES:
+        for i, name in enumerate(SERIES):
             mine = [c for c in self.cells if c.row == name]
-            top.errorbar([int(c.column) for c in mine], [c.ours for c in mine], [c.spread for c in mine], label=name)
+            top.errorbar(
+                [int(c.column) + 0.1 * i for c in mine], [c.ours for c in mine], [c.spread for c in mine], label=name
+            )
         top.set_xlabel("epoch")
         top.set_ylabel("weight, mean ± deviation")
         top.legend(fontsize=8)

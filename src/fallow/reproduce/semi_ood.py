@@ -86,6 +86,7 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
         f"{data['unlabelled']} unlabelled images, half of them foreign; {MODEL}, {EPOCHS * STEPS} steps, "
         f"{METHODS[name]}.",
         *_verdict(values),
+        *_turned(values),
     ]
     return Table(name, "Thesis, section 5.5", cells, remarks=remarks)
 
@@ -112,3 +113,13 @@ def _verdict(values: dict[tuple[str, str], list[float]]) -> list[str]:
             told.append(f"{middle(ours) - middle(theirs):+.1f} against {row} ({wins} of {len(ours)} seeds)")
         lines.append(f"{column}: {'; '.join(told)}.")
     return lines
+
+
+def _turned(values: dict[tuple[str, str], list[float]]) -> list[str]:
+    """What is the wrong way round tells as much the other way: a weight could be learned from it alone."""
+    own = {row: statistics.median(values[row, "AUROC"]) for row in _rivals(values, "AUROC")}
+    return [
+        f"AUROC of {row}: turned round it is {100 - median:.0f}, which a weight that only opposes it would reach too."
+        for row, median in own.items()
+        if median < 30
+    ]
