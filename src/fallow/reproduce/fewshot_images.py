@@ -31,6 +31,7 @@ from fallow.reproduce.table import Cell, Table, cell
 
 SEEDS = 1  # omniglot-5way's; see Plan
 EPISODES = 600
+VALIDATION = 100
 LOOKS = 5  # at validation, whose best weights are kept
 SPLITS = "cifar100_fewshot_splits.json"
 
@@ -93,8 +94,9 @@ def tasks_of(plan: Plan, data_dir: Path | None, name: str) -> Tasks:
     if plan.gain is not None and (data_dir / SPLITS).exists():
         splits = f"{data_dir / SPLITS}:cifar-fs"
     return load_tasks(
-        data_dir / plan.file, ways=5, shots=1, queries=5, splits=splits, rotations=plan.rotations, test_tasks=EPISODES
-    )
+        data_dir / plan.file, ways=5, shots=1, queries=5, splits=splits, rotations=plan.rotations,
+        val_tasks=VALIDATION, test_tasks=EPISODES,
+    )  # fmt: skip
 
 
 def accuracies(name: str, row: str, data_dir: Path | None, seed: int) -> list[float]:
