@@ -72,7 +72,7 @@ def steps_of_one(learner: Learner, theta: dict[str, Tensor], x: Tensor, y: Tenso
 
 
 def norm(tensors) -> float:
-    return math.sqrt(sum(float(t.square().sum()) for t in tensors))
+    return math.sqrt(sum(float(t.detach().square().sum()) for t in tensors))
 
 
 def test_the_inner_landscape_is_that_of_one_task_after_another(learner: Learner, batch) -> None:
@@ -120,14 +120,14 @@ def test_the_landscape_of_the_initialisation_is_that_of_the_mean_loss(learner: L
 
     for place, part in enumerate(batches):
         here, loss = gradient(theta, part)
-        assert found.start[0, place] == pytest.approx(float(loss), abs=1e-12)
+        assert found.start[0, place] == pytest.approx(float(loss.detach()), abs=1e-12)
         for i, share in enumerate(POINTS):
             moved = {
                 n: (p - share * 0.1 * g).detach().requires_grad_()
                 for (n, p), g in zip(theta.items(), here, strict=True)
             }
             there, value = gradient(moved, part)
-            assert found.losses[0, i, place] == pytest.approx(float(value), abs=1e-12)
+            assert found.losses[0, i, place] == pytest.approx(float(value.detach()), abs=1e-12)
             difference = norm([a - b for a, b in zip(there, here, strict=True)])
             assert found.differences[0, i, place] == pytest.approx(difference, abs=1e-11)
             assert found.distances[0, i, place] == pytest.approx(share * 0.1 * norm(here), abs=1e-12)

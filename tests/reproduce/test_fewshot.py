@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -42,7 +43,7 @@ def test_methods_of_a_seed_are_paired(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", fewshot_images.PLANS)
 def test_tables_of_images_ask_for_them(name: str, tmp_path: Path) -> None:
     for place in (None, tmp_path):
-        with pytest.raises(RequestError, match="--data-dir, a folder with .*npz"):
+        with pytest.raises(RequestError, match="give --data-dir, a folder with"):
             fewshot_images.run(name, 1, place)
 
 
@@ -67,8 +68,9 @@ def few(draw: np.random.Generator, classes: int, each: int, *shape: int) -> tupl
 
 
 @pytest.fixture
-def few_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return small_images(tmp_path, monkeypatch)
+def few_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with joblib.parallel_config(backend="sequential"):  # in this process, where the sizes are small
+        yield small_images(tmp_path, monkeypatch)
 
 
 def small_images(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -82,6 +84,8 @@ def small_images(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     splits = {"train": list(range(5)), "val": list(range(5, 10)), "test": list(range(10, 15))}
     (folder / "cifar100_fewshot_splits.json").write_text(json.dumps({"splits": {"cifar-fs": splits}}))
     monkeypatch.setattr(fewshot_images, "EPISODES", 3)
+    monkeypatch.setattr(fewshot_images, "VALIDATION", 2)
+    monkeypatch.setattr(fewshot_images, "LOOKS", 1)
     for name, plan in fewshot_images.PLANS.items():
         ways = {row: Way(way.method, 2, 2, way.train_ways) for row, way in plan.ways.items()}
         short = type(plan)(plan.file, plan.paper, "conv4:width=2", ways, plan.gain, plan.rotations, plan.remark)

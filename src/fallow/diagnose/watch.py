@@ -65,8 +65,9 @@ class Watch:
         learner = ctx.method.evaluated(ctx)
         if not isinstance(learner, Learner):
             raise RequestError(f"{ctx.method} has no inner loop to watch: take maml, l2f or what composes with them")
-        train = ctx.data.draw("train", 0, self.tasks, device=ctx.device)  # the same tasks at every look
-        val = ctx.data.draw("val", 0, self.tasks, device=ctx.device) if ctx.data.val_tasks else None
+        tasks: Any = ctx.data  # an inner loop has Tasks
+        train = tasks.draw("train", 0, self.tasks, device=ctx.device)  # the same tasks at every look
+        val = tasks.draw("val", 0, self.tasks, device=ctx.device) if tasks.val_tasks else None
         size = min(self.tasks, ctx.settings.batch_size)
         batches = [tuple(t[i : i + size] for t in train) for i in range(0, self.tasks - size + 1, size)]
         self.seen.append(
@@ -74,7 +75,7 @@ class Watch:
                 iteration,
                 landscape(learner, train, points=self.points),
                 None if val is None else landscape(learner, val, points=self.points),
-                meta_landscape(learner, batches, rate=ctx.settings.lr, points=self.points),  # type: ignore[arg-type]
+                meta_landscape(learner, batches, rate=ctx.settings.lr, points=self.points),
                 conflict(learner, train),
             )
         )

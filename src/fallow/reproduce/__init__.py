@@ -45,6 +45,6 @@ TABLES: dict[str, Entry] = {
     "iml-ablation": Entry("iml_ablation", "IML, section 4.2.4", "fewer steps between meta-updates, scaled down", 2),
     "l2f-sinusoid": Entry("l2f_sinusoid", "L2F, supplement C", "MAML and L2F on sinusoids, L2F's options", 12),
     "l2f-figures": Entry("l2f_figures", "L2F, figures A-C, G", "how smooth adaptation is, how tasks conflict", 3),
-    "l2f-cifarfs": Entry("fewshot_images", "L2F, table B", "MAML, L2F, prototypes on CIFAR-FS, scaled down", 8),
+    "l2f-cifarfs": Entry("l2f_cifarfs", "L2F, table B", "MAML, L2F, prototypes on CIFAR-FS, scaled down", 8),
     "omniglot-5way": Entry("fewshot_images", "Omniglot", "MAML, L2F, prototypes, 5-way 1-shot", 25),
 }

@@ -26,7 +26,7 @@ from fallow.reproduce.table import Cell, Table, cell
 SEEDS = 3
 ITERATIONS, EVERY = 4000, 200
 TASKS = 16
-METHODS = {"MAML": "maml", "L2F": "l2f"}
+METHODS = {"MAML": "maml:execution=vmap", "L2F": "l2f+maml:execution=vmap"}
 
 
 @dataclass
