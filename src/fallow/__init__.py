@@ -100,9 +100,10 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "ANIL", "DSD", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LW", "MAML", "SAGD", "SAM", "SEAL", "WELS",
-    "WELSR", "BornAgain", "Data", "Episodes", "FallowError", "FewShotResult", "Finetune", "ImplicitDecay", "LearnedRates",
-    "Learner", "Long", "MetaSGD", "Method", "MultiStepLoss", "Normal", "Partition", "Prediction", "Predictor",
-    "ProtoNet", "RequestError", "Rescale", "Restart", "Result", "Settings", "Sinusoid", "Tasks", "WorkError",
-    "adapt", "ascend", "attenuate", "descend", "fewshot", "fit", "hypergradient", "insert_norms", "redraw",
-    "relative_flatness", "rescale", "reset_state", "slim", "split_groups",
+    "WELSR", "BornAgain", "Data", "Episodes", "FallowError", "FewShotResult", "Finetune", "ImplicitDecay",
+    "LearnedRates", "Learner", "Long", "MetaSGD", "Method", "MultiStepLoss", "Normal", "Partition",
+    "Prediction", "Predictor", "ProtoNet", "RequestError", "Rescale", "Restart", "Result", "Settings",
+    "Sinusoid", "Tasks", "WorkError", "adapt", "ascend", "attenuate", "descend", "fewshot", "fit",
+    "hypergradient", "insert_norms", "redraw", "relative_flatness", "rescale", "reset_state", "slim",
+    "split_groups",
 ]  # fmt: skip
