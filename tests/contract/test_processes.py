@@ -16,7 +16,7 @@ from fallow.data.stream import stream
 from fallow.evaluate.accuracy import score
 from fallow.methods import build
 from tests.conftest import small_images, small_tasks
-from tests.contract.catalogue import MODEL, SETTINGS, SPECS, TASK_MODEL, TASK_SETTINGS, TASK_SPECS, extras
+from tests.contract.catalogue import MODEL, PLAIN, SETTINGS, SPECS, TASK_MODEL, TASK_SPECS, extras
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,7 +64,7 @@ def test_two_processes_meta_train_like_one(number: int, trained: Path) -> None:
     first, second = (torch.load(trained / f"tasks-{number}-{rank}.pt", weights_only=True) for rank in (0, 1))
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
-    alone = fallow.fewshot(TASK_MODEL, small_tasks(), TASK_SPECS[number], **TASK_SETTINGS, meta_batch=5)
+    alone = fallow.fewshot(TASK_MODEL, small_tasks(), TASK_SPECS[number], **PLAIN, meta_batch=5)
     for name, value in alone.model.state_dict().items():
         torch.testing.assert_close(first[name], value, rtol=0, atol=1e-5, msg=name)
     torch.testing.assert_close(first["test"], torch.tensor(alone.loss), rtol=0, atol=1e-4)

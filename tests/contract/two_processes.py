@@ -10,7 +10,7 @@ from lightning.fabric import Fabric
 
 import fallow
 from tests.conftest import small_images, small_tasks
-from tests.contract.catalogue import MODEL, SETTINGS, SPECS, TASK_MODEL, TASK_SETTINGS, TASK_SPECS, extras
+from tests.contract.catalogue import MODEL, PLAIN, SETTINGS, SPECS, TASK_MODEL, TASK_SPECS, extras
 
 
 def main(folder: Path) -> None:
@@ -22,7 +22,7 @@ def main(folder: Path) -> None:
         torch.save(result.model.state_dict(), folder / f"{number}-{fabric.global_rank}.pt")
     tasks = small_tasks()
     for number, spec in enumerate(TASK_SPECS):
-        result = fallow.fewshot(TASK_MODEL, tasks, spec, engine=fabric, **TASK_SETTINGS, meta_batch=5)
+        result = fallow.fewshot(TASK_MODEL, tasks, spec, engine=fabric, **PLAIN, meta_batch=5)
         torch.save(
             result.model.state_dict() | {"test": torch.tensor(result.loss)},
             folder / f"tasks-{number}-{fabric.global_rank}.pt",

@@ -116,7 +116,7 @@ def test_classes_are_split_by_seed_without_overlap() -> None:
     held = [Episodes(x=x, y=y, ways=2, shots=1, queries=1, seed=seed).describe()["splits"] for seed in (0, 0, 1)]
     assert held[0] == held[1] != held[2]
     assert [len(held[0][split]) for split in ("train", "val", "test")] == [32, 8, 10]
-    assert sorted(sum(held[0].values(), [])) == list(range(50))
+    assert sorted(label for split in held[0].values() for label in split) == list(range(50))
 
 
 def test_loads_archives_folders_and_splits(tmp_path: Path) -> None:
@@ -132,8 +132,10 @@ def test_loads_archives_folders_and_splits(tmp_path: Path) -> None:
     assert tasks.describe()["splits"] == {"train": [0, 1, 2], "val": [], "test": [4, 5]}
     assert tasks.val_tasks == 0
 
-    halves = {f"{k}_{half}": v for half, part in (("background", y < 8), ("evaluation", y >= 8))
-              for k, v in (("x", x[part, 0].numpy()), ("y", (y[part] - (0 if half == "background" else 8)).numpy()))}  # fmt: skip
+    halves = {}
+    for half, first, last in (("background", 0, 8), ("evaluation", 8, 10)):
+        part = (y >= first) & (y < last)
+        halves |= {f"x_{half}": x[part, 0].numpy(), f"y_{half}": (y[part] - first).numpy()}
     np.savez(tmp_path / "halves.npz", **halves)
     with pytest.raises(RequestError, match="'val' has 1 classes"):  # a tenth of eight
         load_tasks(tmp_path / "halves.npz", ways=2, queries=2)

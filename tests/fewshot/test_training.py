@@ -178,7 +178,7 @@ def test_a_model_that_vmap_cannot_run_is_looped() -> None:
 
 
 def test_bad_requests_say_what_would_be_right(tasks: Episodes) -> None:
-    with pytest.raises(RequestError, match="cannot be called functionally|cannot take inputs"):
+    with pytest.raises(RequestError, match=r"cannot be called functionally|cannot take inputs"):
         fallow.fewshot(Stubborn(), CURVES, "maml", **FEW)
     with pytest.raises(RequestError, match=r"cannot take inputs of shape \(1,\)"):
         fallow.fewshot(nn.Linear(3, 1), CURVES, "maml", **FEW)
