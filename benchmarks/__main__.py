@@ -14,6 +14,7 @@ NAMES = {
     "interrupt": "comparisons killed at random moments: the share that ends with the same results (10 minutes)",
     "flatness": "steps of fam and sam against a plain one, and the memory of fam (three minutes)",
     "hypergradient": "a hypergradient against betty, torchopt and a textbook's loop (two minutes)",
+    "fewshot": "meta-gradients of MAML against a hand-written loop and higher (six minutes)",
     "diagnose": "the largest eigenvalue against PyHessian, neighbours against scikit-learn (four minutes)",
     "resume": "runs killed at random moments and resumed: the share that ends with the same bits (20 minutes)",
 }

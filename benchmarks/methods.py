@@ -55,7 +55,7 @@ def measure(repetitions: int | None = None) -> dict[str, Any]:
     digits = replace(load("digits", val=0.0), test=None)
     part = replace(digits, train=digits.train.subset(torch.arange(64)))
     ratios, spread, counts = {}, {}, {"normal": operations(part, "long")}
-    for name in (*REGISTRY, "seal:ascent=adaptive"):
+    for name in (*(n for n, kind in REGISTRY.items() if not kind.tasks), "seal:ascent=adaptive"):
         if name not in ("normal", "long"):
             ratios[f"{name}_vs_normal"], spread[f"{name}_vs_normal"] = per_step("scnn", part, name, repetitions or 10)
             counts[name] = operations(part, name)

@@ -23,7 +23,7 @@ from fallow.core import checkpoint, loop
 from fallow.fitting import fit
 from fallow.methods import REGISTRY
 
-METHODS = [*REGISTRY, "seal:ascent=adaptive"]
+METHODS = [*(name for name, kind in REGISTRY.items() if not kind.tasks), "seal:ascent=adaptive"]
 MODEL = "scnn:width=4,dense=16,norm=batch,dropout=0.1"  # buffers and a random generator to restore
 ARGUMENTS = ["train", "digits", "--train=160", f"--model={MODEL}", "--augment=crop", "--generations=3", "--epochs=4",
              "--batch-size=16", "--lr=0.03", "--checkpoint-every=0"]  # fmt: skip

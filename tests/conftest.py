@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fallow.data import Data, Examples
+from fallow.data.tasks import Episodes
 
 torch.set_num_threads(1)  # workers run side by side: more threads would only fight
 
@@ -23,6 +24,21 @@ def small_images(n: int = 96, classes: int = 3, seed: int = 0) -> Data:
     return Data("patterns", some(n), some(30), some(60), names, (1, 8, 8), mean, std)
 
 
+def small_tasks(classes: int = 24, seed: int = 0) -> Episodes:
+    """3-way 1-shot tasks of noisy patterns of 1×8×8 pixels."""
+    draw = torch.Generator().manual_seed(seed)
+    patterns = torch.randint(0, 256, (classes, 1, 8, 8), generator=draw)
+    y = torch.arange(classes).repeat_interleave(6)
+    noise = torch.randint(0, 256, (len(y), 1, 8, 8), generator=draw)
+    x = ((2 * patterns[y] + noise) // 3).to(torch.uint8)
+    return Episodes(name="patterns", x=x, y=y, ways=3, shots=1, queries=3, model="scnn", val_tasks=12, test_tasks=20)
+
+
 @pytest.fixture(scope="session")
 def images() -> Data:
     return small_images()
+
+
+@pytest.fixture(scope="session")
+def tasks() -> Episodes:
+    return small_tasks()

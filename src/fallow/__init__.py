@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fallow.data.tasks import Episodes, Sinusoid, Tasks
     from fallow.fitting import Result, fit
     from fallow.flatness import relative_flatness
+    from fallow.meta_training import FewShotResult, fewshot
     from fallow.methods import (
         ANIL,
         DSD,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
         Rescale,
         Restart,
     )  # fmt: skip
-    from fallow.meta_training import fewshot
     from fallow.methods.fewshot.attenuation import attenuate
     from fallow.methods.fewshot.inner import adapt
     from fallow.methods.fewshot.learner import Learner
@@ -75,7 +75,7 @@ _HOMES = {
         "ImplicitDecay", "Long", "Normal", "Rescale", "Restart", "ANIL", "L2F", "MAML", "Finetune", "LearnedRates",
         "MetaSGD", "MultiStepLoss", "ProtoNet",
     ),
-    "fallow.meta_training": ("fewshot",),
+    "fallow.meta_training": ("FewShotResult", "fewshot"),
     "fallow.methods.fewshot.attenuation": ("attenuate",),
     "fallow.methods.fewshot.inner": ("adapt",),
     "fallow.methods.fewshot.learner": ("Learner",),
@@ -100,9 +100,10 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "ANIL", "DSD", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LW", "MAML", "SAGD", "SAM", "SEAL", "WELS",
-    "WELSR", "BornAgain", "Data", "Episodes", "FallowError", "Finetune", "ImplicitDecay", "LearnedRates",
-    "Learner", "Long", "MetaSGD", "Method", "MultiStepLoss", "Normal", "Partition", "Prediction", "Predictor",
-    "ProtoNet", "RequestError", "Rescale", "Restart", "Result", "Settings", "Sinusoid", "Tasks", "WorkError",
-    "adapt", "ascend", "attenuate", "descend", "fewshot", "fit", "hypergradient", "insert_norms", "redraw",
-    "relative_flatness", "rescale", "reset_state", "slim", "split_groups",
+    "WELSR", "BornAgain", "Data", "Episodes", "FallowError", "FewShotResult", "Finetune", "ImplicitDecay",
+    "LearnedRates", "Learner", "Long", "MetaSGD", "Method", "MultiStepLoss", "Normal", "Partition",
+    "Prediction", "Predictor", "ProtoNet", "RequestError", "Rescale", "Restart", "Result", "Settings",
+    "Sinusoid", "Tasks", "WorkError", "adapt", "ascend", "attenuate", "descend", "fewshot", "fit",
+    "hypergradient", "insert_norms", "redraw", "relative_flatness", "rescale", "reset_state", "slim",
+    "split_groups",
 ]  # fmt: skip

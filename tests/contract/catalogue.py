@@ -23,8 +23,18 @@ VARIANTS = (
     "llf+ema",
     "seal:ascent=adaptive+swa:start=0.5",
 )
-SPECS = [*REGISTRY, *VARIANTS]
+SPECS = [*(name for name, kind in REGISTRY.items() if not kind.tasks), *VARIANTS]
+TASK_SPECS = [
+    *(name for name, kind in REGISTRY.items() if kind.tasks),
+    "maml:order=1,execution=loop",
+    "maml:batch_norm=per-step,execution=vmap",
+    "maml:anneal=0.5+l2f:per=tensor,depth=2,norms=False,start=0.9+learned-rates+multi-step-loss:until=0.9",
+]
 MODEL = "scnn:width=4,dense=16"
+TASK_MODEL = "mlp:hidden=32"
+TASK_SETTINGS: dict[str, Any] = {"iterations": 24, "every": 12, "lr": 0.01, "seed": 4}
+# Adam blows rounding up where gradients vanish: two processes are compared without it
+PLAIN = TASK_SETTINGS | {"optimizer": "sgd", "lr": 0.01, "momentum": 0.0}
 SETTINGS: dict[str, Any] = {"generations": 3, "epochs": 4, "batch_size": 16, "lr": 0.05, "seed": 4}
 
 

@@ -15,8 +15,8 @@ from fallow.data import Data
 from fallow.data.stream import stream
 from fallow.evaluate.accuracy import score
 from fallow.methods import build
-from tests.conftest import small_images
-from tests.contract.catalogue import MODEL, SETTINGS, SPECS, extras
+from tests.conftest import small_images, small_tasks
+from tests.contract.catalogue import MODEL, PLAIN, SETTINGS, SPECS, TASK_MODEL, TASK_SPECS, extras
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,6 +56,18 @@ def test_two_processes_train_like_one(number: int, trained: Path) -> None:
     alone = fallow.fit(MODEL, images, SPECS[number], **SETTINGS, **extras(number)).model.state_dict()
     for name, value in alone.items():
         torch.testing.assert_close(first[name], value, rtol=0, atol=1e-5, msg=name)
+
+
+@pytest.mark.xdist_group("two processes")
+@pytest.mark.parametrize("number", range(len(TASK_SPECS)), ids=TASK_SPECS)
+def test_two_processes_meta_train_like_one(number: int, trained: Path) -> None:
+    first, second = (torch.load(trained / f"tasks-{number}-{rank}.pt", weights_only=True) for rank in (0, 1))
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+    alone = fallow.fewshot(TASK_MODEL, small_tasks(), TASK_SPECS[number], **PLAIN, meta_batch=5)
+    for name, value in alone.model.state_dict().items():
+        torch.testing.assert_close(first[name], value, rtol=0, atol=1e-5, msg=name)
+    torch.testing.assert_close(first["test"], torch.tensor(alone.loss), rtol=0, atol=1e-4)
 
 
 def accuracy(weights: dict[str, torch.Tensor], images: Data) -> float:

@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 import fallow
 from fallow.core import loop
 from fallow.data import Data
+from fallow.data.tasks import Episodes
 from tests.conftest import small_images
-from tests.contract.catalogue import MODEL, SETTINGS, SPECS
+from tests.contract.catalogue import MODEL, SETTINGS, SPECS, TASK_SETTINGS, TASK_SPECS
 
 
 class Killed(BaseException):
@@ -65,6 +66,39 @@ def test_stops_between_any_two_steps_and_resumes_to_the_bit(
             monkeypatch.setattr(loop, "look", look)
             train(out, spec, images, resume=True)
         assert same(tmp_path / "whole", out), stop
+
+
+@pytest.mark.parametrize("spec", TASK_SPECS)
+def test_a_meta_training_resumes_to_the_bit(
+    spec: str, tasks: Episodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meta_train(out: Path, resume: bool = False) -> fallow.FewShotResult:
+        model = "scnn:width=4,dense=16,norm=batch,dropout=0.1"  # buffers and a random generator to restore
+        return fallow.fewshot(model, tasks, spec, out=out, resume=resume, checkpoint_every=0, **TASK_SETTINGS)
+
+    whole = meta_train(tmp_path / "whole")
+    monkeypatch.setattr(loop, "LIVE", 0.0)
+    look = loop.look
+    for stop in (1, 13):
+        seen = 0
+
+        def stopping(ctx, stop: int = stop) -> float:
+            nonlocal seen
+            seen += 1
+            wake = look(ctx)
+            if seen == stop:
+                raise Killed
+            return wake
+
+        monkeypatch.setattr(loop, "look", stopping)
+        out = tmp_path / f"stopped {stop}"
+        with pytest.raises(Killed):
+            meta_train(out)
+        monkeypatch.setattr(loop, "look", look)
+        again = meta_train(out, resume=True)
+        assert same(tmp_path / "whole", out), stop
+        assert again.tested == whole.tested
+        assert meta_train(out, resume=True).tested == whole.tested  # a finished run is only read
 
 
 @pytest.mark.parametrize("spec", SPECS)

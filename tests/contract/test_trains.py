@@ -7,8 +7,9 @@ import fallow
 from fallow import models
 from fallow.core.method import Method
 from fallow.data import Data
+from fallow.data.tasks import Episodes
 from fallow.methods import build
-from tests.contract.catalogue import MODEL, SETTINGS, SPECS
+from tests.contract.catalogue import MODEL, SETTINGS, SPECS, TASK_MODEL, TASK_SETTINGS, TASK_SPECS
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -24,6 +25,15 @@ def test_trains_and_returns_a_trained_model(spec: str, images: Data) -> None:
     generations, epochs = build(spec).plan(SETTINGS["generations"], SETTINGS["epochs"])
     assert len(result.history) == generations * epochs
     assert len(result.generations) == generations
+
+
+@pytest.mark.parametrize("spec", TASK_SPECS)
+def test_meta_trains_and_returns_a_learner(spec: str, tasks: Episodes) -> None:
+    result = fallow.fewshot(TASK_MODEL, tasks, spec, **(TASK_SETTINGS | {"iterations": 48}))
+    assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
+    assert result.accuracy is not None
+    assert result.accuracy.low > 0.38  # chance is a third
+    assert result.test.accuracies.shape[1] == 20
 
 
 @pytest.mark.parametrize("spec", SPECS)

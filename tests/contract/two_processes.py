@@ -9,8 +9,8 @@ import torch
 from lightning.fabric import Fabric
 
 import fallow
-from tests.conftest import small_images
-from tests.contract.catalogue import MODEL, SETTINGS, SPECS, extras
+from tests.conftest import small_images, small_tasks
+from tests.contract.catalogue import MODEL, PLAIN, SETTINGS, SPECS, TASK_MODEL, TASK_SPECS, extras
 
 
 def main(folder: Path) -> None:
@@ -20,6 +20,13 @@ def main(folder: Path) -> None:
     for number, spec in enumerate(SPECS):
         result = fallow.fit(MODEL, images, spec, engine=fabric, **SETTINGS, **extras(number))
         torch.save(result.model.state_dict(), folder / f"{number}-{fabric.global_rank}.pt")
+    tasks = small_tasks()
+    for number, spec in enumerate(TASK_SPECS):
+        result = fallow.fewshot(TASK_MODEL, tasks, spec, engine=fabric, **PLAIN, meta_batch=5)
+        torch.save(
+            result.model.state_dict() | {"test": torch.tensor(result.loss)},
+            folder / f"tasks-{number}-{fabric.global_rank}.pt",
+        )
 
 
 if __name__ == "__main__":

@@ -64,8 +64,8 @@ class Episodes(Tasks):
         self.classes = [str(i + 1) for i in range(self.ways)]
         self.model = self.model or ("conv4" if self.pictures and min(self.shape[1:]) >= 16 else "mlp")
         chosen = dict(self.splits or carve(self.y.unique(), self.seed))
-        self.tables = {split: self._table(split, chosen.get(split, ())) for split in SPLITS}
         check_disjoint(chosen, self.labels)
+        self.tables = {split: self._table(split, chosen.get(split, ())) for split in SPLITS}
         self.mean, self.std = statistics(self.x[self.tables["train"][0].unique()])
 
     def _table(self, split: str, classes: Sequence[int]) -> tuple[Tensor, Tensor]:

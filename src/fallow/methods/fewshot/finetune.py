@@ -79,7 +79,9 @@ class Finetune(FewShot):
 
     def loss(self, ctx: Context, batch: Any) -> Tensor:
         x, y = batch
-        return functional.cross_entropy(self.head(self.features(x)), y)
+        # the loop weighs a process by its share of the tasks: here it is the share of the batch that counts
+        weight = len(x) * ctx.engine.world_size / self.batch / ctx.train.share(ctx.clock.step)
+        return weight * functional.cross_entropy(self.head(self.features(x)), y)
 
     def judge(self, ctx: Context, batch: Any) -> Judged:
         x, y, query_x, query_y = batch

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fallow.cli.main import main
+
+ARGUMENTS = ["--shots", "5", "--iterations", "4", "--every", "2", "--val-tasks", "3", "--episodes", "5"]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    monkeypatch.setattr("sys.argv", ["fallow", "fewshot", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    return ended.value.code, said.out, said.err
+
+
+def test_trains_judges_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    out = tmp_path / "run"
+    code, said, _ = run(
+        monkeypatch, capsys, "sinusoid", "--method", "l2f", "--steps", "2", *ARGUMENTS, "--out", str(out)
+    )
+    assert code == 0
+    assert "95 % interval over 5 tasks" in said
+    assert "sinusoid: 5-shot tasks; mlp:hidden=40,40,init=torch, maml:steps=2+l2f" in said
+    for name in ("fits.svg", "steps.svg"):
+        assert (out / name).read_text().startswith("<?xml")
+    again = [*ARGUMENTS, "--out", str(out), "--resume", "--json"]
+    code, said, _ = run(monkeypatch, capsys, "sinusoid", "--method", "l2f", "--steps", "2", *again)
+    found = json.loads(said)
+    assert code == 0
+    assert found["test"]["tasks"] == 5
+    assert len(found["test"]["steps"]) == 3
+    assert found["run"]["data"]["setting"] == "standard"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["sinusoid", "--method", "seal"], "seal learns from labelled examples"),
+        (["nowhere"], "there is no nowhere"),
+        (["sinusoid:seting=hard"], "did you mean 'setting'"),
+        (["sinusoid", "--rate", "1e5", *ARGUMENTS], "the inner loop diverged"),
+        (["sinusoid", "--episodes", "0"], "episodes is 0"),
+        (["sinusoid", "--resume"], "--resume needs --out"),
+        (["sinusoid", "--splits", "x.json"], "sinusoid has no classes"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_exit_2(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said, error = run(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert words in error
+    assert error.count("\n") == 1
+    assert not said

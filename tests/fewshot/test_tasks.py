@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fallow import Episodes, RequestError, Sinusoid
+from fallow.data.tasks.episodes import turn
+from fallow.data.tasks.load import load_tasks
+
+
+def labelled(classes: int = 12, each: int = 6, side: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images whose first pixel names the class and whose second names the example."""
+    y = torch.arange(classes).repeat_interleave(each)
+    x = torch.zeros(len(y), 1, side, side, dtype=torch.uint8)
+    x[:, 0, 0, 0], x[:, 0, 0, 1] = y.to(torch.uint8), torch.arange(len(y)).to(torch.uint8)
+    return x, y
+
+
+def raw(tasks: Episodes, x: torch.Tensor) -> torch.Tensor:
+    """Undo the normalisation."""
+    return (x * tasks.std + tasks.mean).round().long()
+
+
+SPLITS = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
+
+
+def test_episodes_have_distinct_classes_and_distinct_examples() -> None:
+    x, y = labelled()
+    tasks = Episodes(x=x, y=y, splits=SPLITS, ways=3, shots=2, queries=3)
+    for split, held in SPLITS.items():
+        sx, sy, qx, qy = tasks.draw(split, 0, 40)
+        assert sx.shape == (40, 6, 1, 4, 4)
+        assert qx.shape == (40, 9, 1, 4, 4)
+        support, query = raw(tasks, sx)[:, :, 0, 0], raw(tasks, qx)[:, :, 0, 0]
+        for task in range(40):
+            named = [set(support[task, sy[task] == way, 0].tolist()) for way in range(3)]
+            assert all(len(labels) == 1 for labels in named)  # a way is one class, in support and in queries
+            assert len(set.union(*named)) == 3
+            assert set.union(*named) <= set(held)
+            assert all(set(query[task, qy[task] == way, 0].tolist()) == named[way] for way in range(3))
+            ids = support[task, :, 1].tolist() + query[task, :, 1].tolist()
+            assert len(set(ids)) == len(ids)
+        assert set(support[..., 0].flatten().tolist()) == set(held)  # all classes come up
+
+
+def test_a_task_depends_on_seed_split_and_number_alone() -> None:
+    x, y = labelled()
+    tasks = Episodes(x=x, y=y, splits=SPLITS, ways=3, shots=1, queries=2)
+    whole = tasks.draw("train", 60, 10)  # across two blocks
+    for i in range(10):
+        for a, b in zip(tasks.draw("train", 60 + i, 1), whole, strict=True):
+            assert torch.equal(a[0], b[i])
+    assert not torch.equal(tasks.draw("train", 0, 10, seed=1)[0], tasks.draw("train", 0, 10)[0])
+    curves = Sinusoid(shots=3)
+    assert torch.equal(curves.draw("val", 5, 1)[0][0], curves.draw("val", 0, 9)[0][5])
+    assert not torch.equal(curves.draw("val", 0, 5)[1], curves.draw("test", 0, 5)[1])
+
+
+def test_classes_with_fewer_examples_are_drawn_without_their_padding() -> None:
+    x, y = labelled(classes=3, each=9)
+    keep = torch.cat([torch.arange(9), torch.arange(9, 13), torch.arange(18, 27)])  # the second has four
+    tasks = Episodes(x=x[keep], y=y[keep], splits={"train": [0, 1, 2]}, ways=3, shots=2, queries=2)
+    sx, _, qx, _ = tasks.draw("train", 0, 64)
+    ids = torch.cat([raw(tasks, sx)[:, :, 0, 0, 1], raw(tasks, qx)[:, :, 0, 0, 1]], 1)
+    assert all(len(set(row)) == len(row) for row in ids.tolist())
+
+
+def test_rotations_are_classes_of_their_own() -> None:
+    x = torch.arange(4 * 4).view(1, 1, 1, 1, 4, 4).expand(1, 4, 2, 1, 4, 4)
+    turned = turn(x, torch.tensor([[0, 1, 2, 3]]))
+    for k in range(4):
+        assert torch.equal(turned[0, k], x[0, k].rot90(k, (-2, -1)))
+    images, y = labelled(classes=2)
+    tasks = Episodes(x=images, y=y, splits={"train": [0, 1]}, ways=8, shots=1, queries=1, rotations=True)
+    assert tasks.draw("train", 0, 3)[0].shape == (3, 8, 1, 4, 4)
+
+
+@pytest.mark.parametrize("setting", ["standard", "hard"])
+def test_curves_follow_the_ranges_of_the_setting(setting: str) -> None:
+    tasks = Sinusoid(shots=5, setting=setting)
+    for split in ("train", "test"):
+        curves, x = tasks._rows(split, 0, 640, None)
+        for column, (low, high) in zip(curves.T, tasks.ranges(split), strict=True):
+            assert low <= column.min() < low + 0.05 * (high - low)
+            assert high >= column.max() > high - 0.05 * (high - low)
+        assert x.abs().max() <= 5
+        sx, sy, qx, qy = tasks.draw(split, 0, 640)
+        a, w, b = curves[7].tolist()
+        assert sy[7, 2].item() == pytest.approx(a * math.sin(w * sx[7, 2].item() + b), abs=1e-5)
+        assert qx.shape[1] == (5 if split == "train" else 100)
+        assert qy.shape == qx.shape
+
+
+def test_bad_requests_say_what_would_be_right() -> None:
+    x, y = labelled()
+    with pytest.raises(RequestError, match="'val' has 3 classes: 4-way tasks need 4"):
+        Episodes(x=x, y=y, splits=SPLITS, ways=4, shots=1, queries=1)
+    with pytest.raises(RequestError, match="class 'cat 0' has 6 images: 5 shots and 2 queries need 7"):
+        Episodes(x=x, y=y, names=[f"cat {i}" for i in range(12)], splits=SPLITS, ways=3, shots=5, queries=2)
+    with pytest.raises(RequestError, match="class '5' is in both train and test"):
+        Episodes(x=x, y=y, splits={"train": [0, 1, 5], "test": [5, 6, 7]}, ways=3, shots=1, queries=1)
+    with pytest.raises(RequestError, match="unknown setting of sinusoid 'har': did you mean 'hard'"):
+        Sinusoid(setting="har")
+    with pytest.raises(RequestError, match="there is no"):
+        load_tasks("nowhere.npz")
+
+
+def test_classes_are_split_by_seed_without_overlap() -> None:
+    x, y = labelled(classes=50, each=3)
+    held = [Episodes(x=x, y=y, ways=2, shots=1, queries=1, seed=seed).describe()["splits"] for seed in (0, 0, 1)]
+    assert held[0] == held[1] != held[2]
+    assert [len(held[0][split]) for split in ("train", "val", "test")] == [32, 8, 10]
+    assert sorted(label for split in held[0].values() for label in split) == list(range(50))
+
+
+def test_loads_archives_folders_and_splits(tmp_path: Path) -> None:
+    x, y = labelled(classes=10)
+    np.savez(tmp_path / "plain.npz", x_train=x[::2].numpy(), y_train=y[::2], x_test=x[1::2].numpy(), y_test=y[1::2])
+    (tmp_path / "splits.json").write_text(json.dumps({"mine": {"train": [0, 1, 2], "val": ["3"], "test": [4, 5]}}))
+    with pytest.raises(RequestError, match="'val' has 1 classes"):
+        load_tasks(tmp_path / "plain.npz", ways=2, queries=5, splits=f"{tmp_path / 'splits.json'}:mine")
+    with pytest.raises(RequestError, match=r"write FILE\.json:NAME"):
+        load_tasks(tmp_path / "plain.npz", splits=tmp_path / "splits.json")
+    (tmp_path / "splits.json").write_text(json.dumps({"train": [0, 1, 2], "test": ["4", "5"]}))
+    tasks = load_tasks(tmp_path / "plain.npz", ways=2, queries=5, splits=tmp_path / "splits.json")
+    assert tasks.describe()["splits"] == {"train": [0, 1, 2], "val": [], "test": [4, 5]}
+    assert tasks.val_tasks == 0
+
+    halves = {}
+    for half, first, last in (("background", 0, 8), ("evaluation", 8, 10)):
+        part = (y >= first) & (y < last)
+        halves |= {f"x_{half}": x[part, 0].numpy(), f"y_{half}": (y[part] - first).numpy()}
+    np.savez(tmp_path / "halves.npz", **halves)
+    with pytest.raises(RequestError, match="'val' has 1 classes"):  # a tenth of eight
+        load_tasks(tmp_path / "halves.npz", ways=2, queries=2)
+    found = load_tasks(tmp_path / "halves.npz", ways=2, queries=2, rotations=True).describe()["splits"]
+    assert found["test"] == [8, 9]
+    assert sorted(found["train"] + found["val"]) == list(range(8))
+
+    for part, classes in (("train", "abc"), ("val", "de"), ("test", "fg")):
+        for name in classes:
+            (tmp_path / "folder" / part / name).mkdir(parents=True)
+            for i in range(3):
+                Image.new("L", (8, 8), i).save(tmp_path / "folder" / part / name / f"{i}.png")
+    tasks = load_tasks(tmp_path / "folder", ways=2, shots=1, queries=2)
+    assert isinstance(tasks, Episodes)
+    assert [[tasks.labels[i] for i in held] for held in tasks.describe()["splits"].values()] == [
+        ["a", "b", "c"], ["d", "e"], ["f", "g"],
+    ]  # fmt: skip
