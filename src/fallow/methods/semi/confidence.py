@@ -131,7 +131,8 @@ class ConfidenceNetwork(FixMatch):
 
     def stream(self, ctx: Context) -> Iterator[Batch]:
         for batch in super().stream(ctx):
-            self.batch, self.told = batch, []
+            self.batch = batch
+            self.told: list[tuple[Tensor, Tensor]] = []
             yield batch
 
     def count(self, label: Tensor, sure: Tensor, which: Tensor) -> None:
