@@ -13,7 +13,7 @@ from fallow.core.errors import RequestError
 from fallow.data.tasks import TaskBatch
 from fallow.methods.fewshot.attenuation import Attenuator, attenuate, embed
 from fallow.methods.fewshot.inner import Rates, descend, gradients
-from fallow.methods.fewshot.objective import Criterion, Objective, Params, Statistics, normalised
+from fallow.methods.fewshot.objective import Criterion, Objective, Params, Statistics, channels_last, normalised
 from fallow.methods.fewshot.piece import Piece
 
 Meta = dict[str, dict[str, Tensor]]  # all that is learned across tasks, by child of the learner
@@ -158,8 +158,9 @@ class Learner(nn.Module):
                 trace.append(losses.mean())
             last = step == self.steps
             if last or (weights is not None and step > 0):
+                point, inputs = (params, query_x) if batched or pure else channels_last(params, query_x)
                 query, _ = objective(
-                    params, query_x, query_y, self.buffers(step, query_x, batched), common=not self.moving
+                    point, inputs, query_y, self.buffers(step, query_x, batched), common=not self.moving
                 )
                 counted = query.mean() if weights is None else weights[step - 1] * query.mean()
                 total = counted if total is None else total + counted
@@ -206,8 +207,9 @@ class Learner(nn.Module):
             with normalised(self.model, self.batch_norm, training=False):
                 walk = self.path(meta, x, y, order=1, batched=batched, steps=steps)
                 for step, (params, _) in enumerate(walk):
+                    point, inputs = (params, query_x) if batched else channels_last(params, query_x)
                     with torch.no_grad():
-                        loss, output = objective(params, query_x, query_y, self.buffers(step, query_x, batched))
+                        loss, output = objective(point, inputs, query_y, self.buffers(step, query_x, batched))
                     losses.append(loss)
                     if not query_y.is_floating_point():
                         right.append((output.argmax(-1) == query_y).float().mean(-1))
