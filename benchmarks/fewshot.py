@@ -26,7 +26,7 @@ STEPS, RATE = 5, 0.01
 AGREE = {
     "sinusoid": 1e-5,
     "conv4": 1e-2,
-}  # in float32 a rounded pixel may win another pooling: see the tests in float64
+}  # rounding may let another pixel win a pooling
 Forward = Callable[[Sequence[Tensor], Tensor], Tensor]
 
 

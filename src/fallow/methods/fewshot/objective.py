@@ -49,7 +49,7 @@ class Objective:
 
 
 class _Laid(torch.autograd.Function):
-    """Channels innermost on the way there, as usual on the way back: second derivatives of the inner steps want that."""
+    """Channels innermost on the way there, as usual on the way back, for second derivatives."""
 
     @staticmethod
     def forward(ctx: Any, kernel: Tensor) -> Tensor:
