@@ -39,7 +39,7 @@ def load_tasks(
     splits: str | Path | None = None,
     rotations: bool = False,
     size: int | None = None,
-    **counts: int,
+    **counts: Any,
 ) -> Tasks:
     """Tasks from ``source``.
 
@@ -80,7 +80,10 @@ def _examples(path: Path, source: str, size: int | None, seed: int) -> tuple[Ten
         parts = read(path, source, size, False)
         held = [_memory(part) for part in (parts.train, parts.val, parts.test) if part is not None]
         return torch.cat([e.x for e in held]), torch.cat([e.y for e in held]), parts.classes, None
-    xs, ys, names, splits = [], [], [], {}
+    xs: list[Tensor] = []
+    ys: list[Tensor] = []
+    names: list[str] = []
+    splits: Splits = {}
     for split, parts in halves.items():
         held = [_memory(part) for part in (parts.train, parts.val, parts.test) if part is not None]
         begin = len(names)

@@ -22,12 +22,14 @@ class FewShot(Method):
 
     tasks = True
 
-    def check_data(self, ctx: Context) -> None:
-        """Labelled examples are no tasks."""
-        if not isinstance(ctx.data, Tasks):
+    def check_data(self, ctx: Context) -> Tasks:
+        """The tasks to learn from; labelled examples are none."""
+        data: Any = ctx.data
+        if not isinstance(data, Tasks):
             raise RequestError(
                 f"{ctx.method.name} learns from tasks: give fallow.Episodes or fallow.Sinusoid, or take fallow fewshot"
             )
+        return data
 
     def try_out(self, ctx: Context, call: Callable[[Tensor], Any]) -> None:
         """Refuse a model that cannot take the tasks before anything is done."""

@@ -59,13 +59,13 @@ class Finetune(FewShot):
                 raise RequestError(f"{key} is {getattr(self, key)}: it must be a whole number from 1")
 
     def begin(self, ctx: Context) -> None:
-        self.check_data(ctx)
-        if not isinstance(ctx.data, Episodes):
+        tasks = self.check_data(ctx)
+        if not isinstance(tasks, Episodes):
             raise RequestError("finetune classifies: it needs labelled classes; take maml or l2f for regression")
-        self.tasks_data = ctx.data
+        self.tasks_data = tasks
         self.features = Features(ctx.model)
         self.try_out(ctx, self.features)
-        self.head = nn.Linear(self.features.width, ctx.data.count("train")).to(ctx.device)
+        self.head = nn.Linear(self.features.width, tasks.count("train")).to(ctx.device)
         first = ctx.optimizer.param_groups[0]
         ctx.optimizer.add_param_group({"params": list(self.head.parameters()), "base_lr": first["base_lr"]})
 

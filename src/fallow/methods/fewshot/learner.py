@@ -13,7 +13,7 @@ from fallow.core.errors import RequestError
 from fallow.data.tasks import TaskBatch
 from fallow.methods.fewshot.attenuation import Attenuator, attenuate, embed
 from fallow.methods.fewshot.inner import Rates, descend, gradients
-from fallow.methods.fewshot.objective import Criterion, Objective, Params, Statistics, normalised
+from fallow.methods.fewshot.objective import Criterion, Objective, Params, Statistics, channels_last, normalised
 from fallow.methods.fewshot.piece import Piece
 
 Meta = dict[str, dict[str, Tensor]]  # all that is learned across tasks, by child of the learner
@@ -98,7 +98,7 @@ class Learner(nn.Module):
         params, losses = self.attenuated(objective, meta, params, x, y, pure)
         yield params, losses
         for step in range(self.steps if steps is None else steps):
-            buffers = self.buffers(step, x, batched)
+            buffers = self.statistics_at(step, x, batched)
             found, losses = gradients(
                 objective, params, self.adapted, x, y, order=order, pure=pure, buffers=buffers, common=not self.moving
             )
@@ -113,8 +113,8 @@ class Learner(nn.Module):
         if not isinstance(attenuator, Attenuator):
             return params, None
         found, losses = gradients(
-            objective, params, self.names, x, y, order=1, pure=pure, buffers=self.buffers(0, x, objective.batched),
-            common=not self.moving,
+            objective, params, self.names, x, y, order=1, pure=pure, common=not self.moving,
+            buffers=self.statistics_at(0, x, objective.batched),
         )  # fmt: skip
         embedding = embed(found, self.names, attenuator.owner, losses.shape).detach()
         gamma = functional_call(attenuator, meta["attenuator"], (embedding,))
@@ -124,7 +124,7 @@ class Learner(nn.Module):
         """Of the inner loop at a step: one number, or what a piece has learned."""
         if "learned_rates" not in meta:
             return self.rate
-        return functional_call(self.learned_rates, meta["learned_rates"], (step,))
+        return functional_call(self.get_submodule("learned_rates"), meta["learned_rates"], (step,))
 
     # ---- statistics of batch normalisation --------------------------------------------------------
 
@@ -133,7 +133,7 @@ class Learner(nn.Module):
         """Whether every task moves running statistics of its own."""
         return self.batch_norm == "per-step" and self.training
 
-    def buffers(self, step: int, x: Tensor, batched: bool) -> Params | None:
+    def statistics_at(self, step: int, x: Tensor, batched: bool) -> Params | None:
         """Statistics of this inner step in place of the model's own."""
         if self.batch_norm != "per-step":
             return None
@@ -158,8 +158,9 @@ class Learner(nn.Module):
                 trace.append(losses.mean())
             last = step == self.steps
             if last or (weights is not None and step > 0):
+                point, inputs = (params, query_x) if batched or pure else channels_last(params, query_x)
                 query, _ = objective(
-                    params, query_x, query_y, self.buffers(step, query_x, batched), common=not self.moving
+                    point, inputs, query_y, self.statistics_at(step, query_x, batched), common=not self.moving
                 )
                 counted = query.mean() if weights is None else weights[step - 1] * query.mean()
                 total = counted if total is None else total + counted
@@ -179,7 +180,7 @@ class Learner(nn.Module):
         def predict(query_x: Tensor) -> Tensor:
             with normalised(self.model, self.batch_norm, training=False):
                 axes = {name: None if name in self.shared else 0 for name in params}
-                buffers = self.buffers(last, query_x, True) or {}
+                buffers = self.statistics_at(last, query_x, True) or {}
                 call = torch.func.vmap(
                     lambda p, x: functional_call(self.model, (p, buffers), (x,)), (axes, 0), randomness="different"
                 )
@@ -206,8 +207,9 @@ class Learner(nn.Module):
             with normalised(self.model, self.batch_norm, training=False):
                 walk = self.path(meta, x, y, order=1, batched=batched, steps=steps)
                 for step, (params, _) in enumerate(walk):
+                    point, inputs = (params, query_x) if batched else channels_last(params, query_x)
                     with torch.no_grad():
-                        loss, output = objective(params, query_x, query_y, self.buffers(step, query_x, batched))
+                        loss, output = objective(point, inputs, query_y, self.statistics_at(step, query_x, batched))
                     losses.append(loss)
                     if not query_y.is_floating_point():
                         right.append((output.argmax(-1) == query_y).float().mean(-1))

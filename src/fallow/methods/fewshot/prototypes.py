@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from fallow.core.context import Context
 from fallow.core.errors import RequestError
+from fallow.data.tasks import Episodes
 from fallow.methods.fewshot.features import Features, of_tasks
 from fallow.methods.fewshot.fewshot import FewShot
 from fallow.methods.fewshot.learner import Judged
@@ -42,10 +43,10 @@ class ProtoNet(FewShot):
     summary = "a query belongs to the class whose mean embedding is nearest; no inner loop"
 
     def begin(self, ctx: Context) -> None:
-        self.check_data(ctx)
-        if ctx.data.loss is functional.mse_loss:
+        tasks = self.check_data(ctx)
+        if not isinstance(tasks, Episodes):
             raise RequestError("protonet classifies: regression has no classes; take maml or l2f")
-        self.shots = ctx.data.shots
+        self.shots = tasks.shots
         self.features = Features(ctx.model)
         self.try_out(ctx, self.features)
 
