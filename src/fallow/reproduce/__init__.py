@@ -42,7 +42,7 @@ TABLES: dict[str, Entry] = {
     "iml-figure4.1": Entry("iml_exact", "IML, figure 4.1", "solvers against the exact inverse, along a training", 2.5),
     "iml-table4.4": Entry("iml_cost", "IML, tables 4.4-6", "memory and time of the solvers", 1),
     "iml-table4.7": Entry("iml_layer", "IML, table 4.7", "a decay per layer on MNIST, scaled down", 3.5),
-    "iml-ablation": Entry("iml_ablation", "IML, section 4.2.4", "fewer steps between meta-updates, scaled down", 2),
+    "iml-ablation": Entry("iml_ablation", "IML, section 4.2.4", "fewer steps between meta-updates, scaled down", 3.5),
     "l2f-sinusoid": Entry("l2f_sinusoid", "L2F, supplement C", "MAML and L2F on sinusoids, L2F's options", 12),
     "l2f-figures": Entry("l2f_figures", "L2F, figures A-C, G", "how smooth adaptation is, how tasks conflict", 3),
     "l2f-cifarfs": Entry("l2f_cifarfs", "L2F, table B", "MAML, L2F, prototypes on CIFAR-FS, scaled down", 8),
