@@ -23,6 +23,7 @@ from fallow.methods.fewshot.maml import MAML, complete
 from fallow.methods.fewshot.piece import Piece
 
 AHEAD = 256  # meta-batches that are drawn at a time
+CLIP = 10.0  # the largest norm of a learner's meta-gradient: now and then an inner loop diverges
 
 
 def build(tasks: Tasks, method: str, seed: int) -> Learner:
@@ -45,8 +46,12 @@ def train(
     meta_batch: int = 4,
     lr: float = 1e-3,
     compile: bool = True,
-) -> list[Learner]:
-    """Meta-train a learner for each (tasks, seed), all in step; their models must not hold buffers."""
+) -> tuple[list[Learner], list[int]]:
+    """Meta-train a learner for each (tasks, seed), all in step; their models must not hold buffers.
+
+    A meta-gradient that is not finite, because an inner loop has diverged, is no reason to lose a learner: it counts
+    as 0. With the learners comes how often that happened to each.
+    """
     learners = [build(tasks, method, seed) for tasks, seed in members]
     first = learners[0]
     metas = [learner.meta() for learner in learners]
@@ -63,8 +68,17 @@ def train(
         """The sum over the learners of the mean over their tasks: no learner's gradient knows of another's."""
         return vmap(vmap(one, (None, 0, 0, 0, 0)), 0)(stack, *batch).mean(1).sum()
 
+    def gradients(stack: Meta, *batch: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Of every learner, clipped, and whether they are finite."""
+        found = [g.flatten(1) for child in grad(loss)(stack, *batch).values() for g in child.values()]
+        norm = torch.stack([g.square().sum(1) for g in found]).sum(0).sqrt()
+        fine = torch.isfinite(norm)
+        factor = (CLIP / norm.clamp(min=CLIP))[:, None]
+        return [torch.where(fine[:, None], factor * g, 0).view_as(p) for g, p in zip(found, held, strict=True)], fine
+
     torch.compiler.reset()  # it gives up on a function that it has compiled for eight shapes
-    gradient = torch.compile(grad(loss), fullgraph=True, dynamic=False) if compile else grad(loss)
+    gradient = torch.compile(gradients, fullgraph=True, dynamic=False) if compile else gradients
+    lost = torch.zeros(len(learners), dtype=torch.long)
     adam = torch.optim.Adam(held, lr=lr, fused=True)
     for begin in range(0, iterations, AHEAD):
         count = min(AHEAD, iterations - begin)
@@ -74,10 +88,11 @@ def train(
             for each in zip(*drawn, strict=True)
         ]
         for i in range(count):
-            found = gradient(stack, *(each[i] for each in ahead))
-            for p, g in zip(held, (g for child in found.values() for g in child.values()), strict=True):
+            found, fine = gradient(stack, *(each[i] for each in ahead))
+            for p, g in zip(held, found, strict=True):
                 p.grad = g.contiguous()  # fused Adam reads memory as it lies: a transposed gradient would be another
             adam.step()
+            lost += ~fine
     for place, (learner, (_, seed)) in enumerate(zip(learners, members, strict=True)):
         with torch.no_grad():
             for child, parameters in learner.meta().items():
@@ -85,4 +100,4 @@ def train(
                     p.copy_(stack[child][name][place])
         if not all(torch.isfinite(p).all() for p in learner.parameters()):
             raise WorkError(f"{method} diverged with seed {seed}: its weights are no longer finite")
-    return learners
+    return learners, lost.tolist()
