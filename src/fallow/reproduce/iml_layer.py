@@ -5,12 +5,12 @@ fallow reproduce iml-table4.7                     the digits stand in
 
 1,000 steps of warm-up with batches of 128, then a meta-update after every 500 steps, 20 of them where the thesis has
 50; their losses are on 500 random images, which the thesis found as good as all. Validation has 5,000 images of the
-training set. ``SIDE`` and ``UPDATES`` set to 28 and 50 are the thesis' own size, which takes 15 times as long.
+training set. ``SIDE`` and ``UPDATES`` set to 28 and 50 are the thesis' own size, about 19 times as long by the time of
+a step.
 
-The thesis does not say how long its baseline was trained; 94.4 % is what 784-784-10 has after a few of its epochs. So
-training without decay is shown after the warm-up alone and after as many steps as the others. T1-T2 has a tenth of the
-steps. Absolute accuracies cannot agree: a cell does when its difference to the baseline has the thesis' sign, two
-standard errors from 0.
+The thesis does not say how long its baseline was trained. So training without decay is shown after the warm-up alone
+and after as many steps as the others. T1-T2 has a tenth of the steps. Absolute accuracies cannot agree: a cell does
+when its difference to the baseline has the thesis' sign, two standard errors from 0.
 """
 
 from __future__ import annotations

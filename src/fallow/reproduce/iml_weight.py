@@ -6,7 +6,7 @@ fallow reproduce iml-table4.1                     the digits stand in
 
 50 images to train, 50 to validate; 120 meta-updates of 50 steps where the thesis has 1,000, images of a quarter and a
 sixteenth of the pixels, 1,000 test images where it has 50. ``SIDES`` and ``UPDATES`` set to 28 (32) and 1000 are the
-thesis' own size: a minute becomes an hour (six).
+thesis' own size: for MNIST about 50 times as long, by the time of a step.
 
 Each solver is shown as in the thesis, Neumann's α = 0.1 and CG with guarded denominators, and as it should be. The
 first two rows say what the images are worth without any of this. A cell agrees within 10 points (the thesis' 50 test
