@@ -81,7 +81,7 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
     ]
     each = len({setting for setting, _ in PLACES.values()}) * seeds * ITERATIONS
     remarks.append(
-        f"Meta-gradients are clipped at a norm of {CLIP:g}. Of {each:,} of each method, so many were not finite and left "
-        f"out: {', '.join(lost) or 'none'}."
+        f"Meta-gradients are clipped at a norm of {CLIP:g}. Of {each:,} of each method, so many were not finite and "
+        f"left out: {', '.join(lost) or 'none'}."
     )
     return Table(name, "L2F, supplement C", cells, unit="mean squared error", remarks=remarks, tests=tests)
