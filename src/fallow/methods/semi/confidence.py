@@ -104,6 +104,11 @@ class ConfidenceNetwork(FixMatch):
         """Whether there are meta-updates."""
         return self.source == "learned"
 
+    @property
+    def draws_locally(self) -> bool:  # type: ignore[override]
+        """A process shuffles the signals of its own share."""
+        return self.signal == "shuffled"
+
     def begin(self, ctx: Context) -> None:
         super().begin(ctx)
         if self.learns and ctx.val is None:
@@ -206,16 +211,17 @@ class ConfidenceNetwork(FixMatch):
     def descend(self, ctx: Context, c: Tensor, signal: Tensor, images: int) -> float:
         """A step of ω by dL_V/dω, or by what the form makes of it; and the mean weight before the step."""
         signal, world = self.controlled(ctx, signal), ctx.engine.world_size
-        sums = torch.stack([torch.ones_like(c), c.detach(), signal, signal.square()]).sum(1)
+        sums = torch.stack([torch.ones_like(c), c.detach(), signal]).sum(1)
         sums = torch.cat([sums, sums.new_tensor([float(images)])])
-        count, total_c, total, squares, images_ = ctx.engine.all_reduce(sums, reduce_op="sum").tolist()
+        count, total_c, total, all_images = ctx.engine.all_reduce(sums, reduce_op="sum").tolist()
         if count < 2:
             return 1.0  # nothing to compare
         if self.form == "plain":
-            slope = self.weight * signal * (count / images_)  # the mean is over all images, sure or not
+            slope = self.weight * signal * (count / all_images)  # the mean is over all images, sure or not
         else:
-            deviation = math.sqrt(max(0.0, squares / count - (total / count) ** 2)) or 1.0
-            slope = (signal - total / count) / deviation + 2 * self.anchor * (total_c / count - 1)
+            apart = signal - total / count  # first: the squares of a small spread would drown in those of the mean
+            variance = ctx.engine.all_reduce(apart.square().sum(), reduce_op="sum") / count
+            slope = apart / variance.sqrt().clamp(min=1e-12) + 2 * self.anchor * (total_c / count - 1)
         (c * slope).sum().mul(world / count).backward()
         for p in self.outer.param_groups[0]["params"]:
             p.grad = ctx.engine.all_reduce(p.grad)

@@ -34,7 +34,7 @@ def cosines(
     validation: tuple[Tensor, Tensor],
     mean: Callable[[Tensor], Tensor] = lambda tensor: tensor,
 ) -> Tensor:
-    """cos(∂L_V/∂W, ∂ℓ_u/∂W) up to a factor that all images share, W being the weights and biases of the last layer.
+    """cos(∂L_V/∂W, ∂ℓ_u/∂W) for each image, W being the weights and biases of the last layer.
 
     There ∂ℓ_u/∂W = (p_u − y_u) hᵤᵀ, an outer product with the features h (and a 1 for the bias), so that two forward
     passes are all it takes. Without the norm, images with large gradients would decide, and foreign ones have large
@@ -42,6 +42,7 @@ def cosines(
     """
     e, h = _outer(model, head, *validation)
     slope = mean(e.T @ h)  # ∂L_V/∂W, but for the number of images
+    slope = slope / slope.norm().clamp(min=1e-12)
     e, h = _outer(model, head, x, label)
     return ((e @ slope) * h).sum(1) / (e.norm(dim=1) * h.norm(dim=1)).clamp(min=1e-12)
 
