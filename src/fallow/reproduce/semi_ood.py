@@ -34,7 +34,7 @@ METHODS = {
     "semi-ood-plain": "confidence:form=plain,ratio=3",
 }
 LABELS, VALIDATION, IMAGES = 40, 300, 2500
-EPOCHS, STEPS = 10, 50
+EPOCHS, STEPS = 6, 50
 MODEL = "scnn:width=8,dense=64"
 OURS = next(iter(ROWS))
 
