@@ -28,6 +28,7 @@ from fallow.semi.study import ROWS
 from fallow.semi.training import ORACLE, chains
 
 SEEDS = 5
+FIRST = 10  # the form was chosen on seeds 0 to 2, which therefore cannot judge it
 METHODS = {
     "semi-ood": "confidence:ratio=3",
     "semi-ood-centred": "confidence:form=centred,ratio=3",
@@ -56,7 +57,7 @@ def work(asked: Plan, names: list[str], data: Data) -> list[Outcome]:
 
 def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
     """The table: accuracy joint and frozen, AUROC kept and last."""
-    plans = [plan(METHODS[name], data_dir, seed) for seed in range(seeds)]
+    plans = [plan(METHODS[name], data_dir, FIRST + seed) for seed in range(seeds)]
     loaded = [gather(asked) for asked in plans]
     jobs = [(seed, names) for seed, asked in enumerate(plans) for names in chains(asked)]
     jobs.sort(key=lambda job: -len(job[1]))  # the long ones first
