@@ -51,7 +51,10 @@ WORDS = (
 
 def test_ctrl_c_leaves_a_line_and_a_run_that_resumes_to_the_bit(run: Run) -> None:
     command = [sys.executable, "-m", "fallow", *WORDS, "--out", "stopped"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # in the background it would be ignored
+    )  # fmt: skip
     metrics = Path("stopped/metrics.jsonl")
     while not (metrics.exists() and metrics.stat().st_size) and child.poll() is None:
         time.sleep(0.01)
