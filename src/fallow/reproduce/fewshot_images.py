@@ -64,10 +64,10 @@ PLANS = {
         "omniglot28.npz",
         "Omniglot, 5-way 1-shot",
         "conv4:width=32",
-        {  # α of the inner loop: ten times the supplement's, which is for harder images; vmap, so as not to be measured
-            "MAML": Way("maml:rate=0.1,execution=vmap", 2000),
-            "L2F": Way("l2f+maml:rate=0.1,execution=vmap", 2000),
-            "Prototypical network": Way("protonet", 3000, meta_batch=1, train_ways=20),
+        {  # α of the inner loop: ten times the supplement's, which is for harder images; loop, so as not to be measured
+            "MAML": Way("maml:rate=0.1,execution=loop", 600),
+            "L2F": Way("l2f+maml:rate=0.1,execution=loop", 600),
+            "Prototypical network": Way("protonet", 2000, meta_batch=1, train_ways=20),
         },
         rotations=True,
     ),
@@ -76,8 +76,8 @@ PLANS = {
         "L2F, supplement, table B",
         "conv4:width=16",
         {
-            "MAML": Way("maml:execution=vmap", 500),
-            "L2F": Way("l2f+maml:execution=vmap", 500),
+            "MAML": Way("maml:execution=loop", 500),
+            "L2F": Way("l2f+maml:execution=loop", 500),
             "Prototypical network": Way("protonet", 1000, meta_batch=2),
         },
         gain=3.37,
