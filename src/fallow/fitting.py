@@ -136,6 +136,10 @@ def prepare(
     method = methods.build(method)
     if isinstance(data, Tasks):
         method = complete(method)
+    elif method.tasks:
+        raise RequestError(
+            f"{method.name} learns from tasks: give fallow.Episodes or fallow.Sinusoid, or take fallow fewshot"
+        )
     if resume and out is None:
         raise RequestError("resume needs out: the folder of the run to go on with")
     folder = RunFolder(out) if out is not None else None

@@ -186,6 +186,8 @@ def test_bad_requests_say_what_would_be_right(tasks: Episodes) -> None:
         fallow.fewshot(None, CURVES, "seal", **FEW)
     with pytest.raises(RequestError, match="maml learns from tasks"):
         fallow.fit("mlp", "digits", "maml")
+    with pytest.raises(RequestError, match="l2f learns from tasks"):  # a piece alone has no step of its own
+        fallow.fit("mlp", "digits", "l2f")
     with pytest.raises(RequestError, match="protonet classifies"):
         fallow.fewshot(None, CURVES, "protonet", **FEW)
     with pytest.raises(RequestError, match="both decide the rates of the inner loop"):

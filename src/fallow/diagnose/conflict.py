@@ -87,7 +87,7 @@ def conflict(learner: Learner, batch: TaskBatch, *, steps: int | None = None, or
         """L_query after the inner loop of one task."""
         path = learner.path(meta | {"model": theta}, x, y, order=order, batched=False, pure=True, steps=last)
         *_, (params, _) = path
-        return objective(params, query_x, query_y, learner.buffers(last, query_x, False))[0]
+        return objective(params, query_x, query_y, learner.statistics_at(last, query_x, False))[0]
 
     every = vmap(grad(loss), (None, 0, 0, 0, 0), randomness="different")
     with still(learner):

@@ -88,7 +88,7 @@ def landscape(learner: Learner, batch: TaskBatch, *, points: Sequence[float] = P
         for step, (params, _) in enumerate(learner.path(meta, x, y, order=1, batched=True)):
             if step == learner.steps:
                 break
-            buffers = learner.buffers(step, x, True)
+            buffers = learner.statistics_at(step, x, True)
             here, loss = gradients(objective, params, names, x, y, order=1, buffers=buffers)
             moved = descend(params, names, here, learner.rates(meta, step))
             u = [params[name] - moved[name] for name in names]

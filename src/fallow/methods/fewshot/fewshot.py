@@ -11,7 +11,6 @@ from torch import Tensor
 from fallow.core.context import Context
 from fallow.core.errors import RequestError
 from fallow.core.method import Gradients, Method, Together
-from fallow.data.tasks import Tasks
 from fallow.evaluate.accuracy import Score
 from fallow.methods.fewshot.learner import Judged
 from fallow.weights.layers import untouched
@@ -21,15 +20,6 @@ class FewShot(Method):
     """A method that learns from tasks and is judged by the queries of new ones."""
 
     tasks = True
-
-    def check_data(self, ctx: Context) -> Tasks:
-        """The tasks to learn from; labelled examples are none."""
-        data: Any = ctx.data
-        if not isinstance(data, Tasks):
-            raise RequestError(
-                f"{ctx.method.name} learns from tasks: give fallow.Episodes or fallow.Sinusoid, or take fallow fewshot"
-            )
-        return data
 
     def try_out(self, ctx: Context, call: Callable[[Tensor], Any]) -> None:
         """Refuse a model that cannot take the tasks before anything is done."""

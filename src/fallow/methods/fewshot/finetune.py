@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch.nn import functional
 from fallow.core.context import Context
 from fallow.core.errors import RequestError
 from fallow.core.seeds import mix
-from fallow.data.tasks import Episodes
+from fallow.data.tasks import Episodes, Tasks
 from fallow.methods.fewshot.features import Features, of_tasks
 from fallow.methods.fewshot.fewshot import FewShot
 from fallow.methods.fewshot.learner import Judged
@@ -59,7 +59,7 @@ class Finetune(FewShot):
                 raise RequestError(f"{key} is {getattr(self, key)}: it must be a whole number from 1")
 
     def begin(self, ctx: Context) -> None:
-        tasks = self.check_data(ctx)
+        tasks = cast(Tasks, ctx.data)
         if not isinstance(tasks, Episodes):
             raise RequestError("finetune classifies: it needs labelled classes; take maml or l2f for regression")
         self.tasks_data = tasks

@@ -60,7 +60,6 @@ class MAML(FewShot):
         self.pieces: list[Piece] = []
 
     def begin(self, ctx: Context) -> None:
-        self.check_data(ctx)
         parts = ctx.method.methods if isinstance(ctx.method, Together) else (ctx.method,)
         self.pieces = [part for part in parts if isinstance(part, Piece)]
         self.learner = Learner(

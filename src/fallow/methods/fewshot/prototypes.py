@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fallow.core.context import Context
 from fallow.core.errors import RequestError
-from fallow.data.tasks import Episodes
+from fallow.data.tasks import Episodes, Tasks
 from fallow.methods.fewshot.features import Features, of_tasks
 from fallow.methods.fewshot.fewshot import FewShot
 from fallow.methods.fewshot.learner import Judged
@@ -43,7 +43,7 @@ class ProtoNet(FewShot):
     summary = "a query belongs to the class whose mean embedding is nearest; no inner loop"
 
     def begin(self, ctx: Context) -> None:
-        tasks = self.check_data(ctx)
+        tasks = cast(Tasks, ctx.data)
         if not isinstance(tasks, Episodes):
             raise RequestError("protonet classifies: regression has no classes; take maml or l2f")
         self.shots = tasks.shots

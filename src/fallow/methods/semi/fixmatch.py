@@ -68,8 +68,8 @@ class FixMatch(Method):
         data, engine = ctx.data, ctx.engine
         if data.unlabelled is None or len(data.unlabelled) == 0:
             raise RequestError(
-                f"{self.name} learns from unlabelled images, and this data has none: "
-                "fallow.data.budget keeps some labels and makes the rest unlabelled"
+                f"{self.name} learns from unlabelled images, and this data has none: take fallow semi DATA --labels N, "
+                "or fallow.data.budget, which keep some labels and make the rest unlabelled"
             )
         if not isinstance(data.train, Examples | Files) or not data.pictures:
             raise RequestError(f"{self.name} augments images, grey or in colours, and these examples are none")
