@@ -14,6 +14,7 @@ from fallow.core import toml
 from fallow.core.errors import RequestError, unknown
 from fallow.core.files import write, write_json
 from fallow.core.settings import Settings
+from fallow.data import load
 from fallow.evaluate.statistics import Difference, paired
 
 GRID = (1e-5, 1e-1)  # the least and the largest decay of a grid
@@ -117,7 +118,9 @@ def tune(
     fixed = {"epochs": 60, "label_smoothing": 0.0} | settings | {"generations": 1, "optimizer": "sgd"}
     chosen = Settings.of(**fixed)
     folder = Path(out)
-    steps = _steps(data, chosen, train, val, seed)
+    loaded = load(data, train=train, val=val, seed=seed)
+    sizes = loaded.describe()["sizes"]
+    steps = chosen.epochs * math.ceil(sizes["train"] / chosen.batch_size)
     inner = inner or max(10, steps // UPDATES)  # each costs as much as about ten steps
     learner = f"implicit-decay:per={per},solver={solver},inner={inner},patience={steps}"
     if steps < 2 * inner:
@@ -132,7 +135,7 @@ def tune(
     trials += [Trial(_point(p), s, "normal", p) for s in draws for p in points]
     common = {"model": model, "data": data, "train": train, "val": val, "device": device, **fixed}
     _all(trials, folder, common, workers, told)
-    tuned = _gather(folder, points, draws, per)
+    tuned = _gather(folder, points, draws, per, overlap=loaded.overlap, grain=1 / sizes["test"])
     if per == "weight":  # a decay per weight fits the weights it was learned with: the file learns it again
         kept: dict[str, Any] = {"method": learner}
     else:
@@ -162,8 +165,10 @@ def evenly(many: Sequence[Any], few: int) -> list[Any]:
     return [many[int((i + 0.5) * len(many) / few)] for i in range(few)]
 
 
-def _gather(folder: Path, points: Sequence[float], draws: Sequence[int], per: str) -> Tuned:
-    """The arms from the runs."""
+def _gather(
+    folder: Path, points: Sequence[float], draws: Sequence[int], per: str, *, overlap: float, grain: float
+) -> Tuned:
+    """The arms from the runs; ``overlap`` and ``grain`` of the test examples as in :func:`paired`."""
 
     def arm(name: str, spent: Sequence[Sequence[str]], choices: Sequence[Sequence[str]]) -> Arm:
         """For every seed: the runs that were paid for, and those of which validation chooses one."""
@@ -198,7 +203,7 @@ def _gather(folder: Path, points: Sequence[float], draws: Sequence[int], per: st
     return Tuned(
         decay={layer: float(f"{mean([one[layer] for one in found]):.3g}") for layer in found[0]},
         arms=arms,
-        against_grid=paired(mine.test_accuracy, arms[1].test_accuracy),
+        against_grid=paired(mine.test_accuracy, arms[1].test_accuracy, overlap=overlap, grain=grain),
         unsettled=max(meta["gradient_norm"] / meta["val_gradient_norm"] for meta in last),
         folder=folder,
         file=folder / "tuned.toml",
@@ -216,14 +221,6 @@ def _place(folder: Path, seed: int, run: str) -> Path:
 
 def _result(folder: Path, seed: int, run: str) -> dict[str, Any]:
     return json.loads((_place(folder, seed, run) / "result.json").read_text("utf-8"))
-
-
-def _steps(data: str, settings: Settings, train: int | None, val: float, seed: int) -> int:
-    """Of the optimiser, in one training."""
-    from fallow.data import load
-
-    loaded = load(data, train=train, val=val, seed=seed)
-    return settings.epochs * math.ceil(loaded.describe()["sizes"]["train"] / settings.batch_size)
 
 
 def _all(trials: list[Trial], folder: Path, common: dict[str, Any], workers: int | None, told: Any) -> None:
