@@ -88,7 +88,7 @@ def fewshot(
         raise Stopped(f"stopped{again}") from None
     if result.folder is None:  # another process than the first
         return
-    from fallow.evaluate.pictures import pictures
+    from fallow.diagnose.adaptation import pictures
 
     for name, svg in pictures(result, loaded).items():
         (result.folder / f"{name}.svg").write_text(svg, "utf-8")

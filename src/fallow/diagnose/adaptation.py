@@ -10,8 +10,9 @@ import torch
 
 from fallow.data.tasks import Sinusoid, Tasks
 from fallow.data.tasks.sinusoid import SPAN, curve
+from fallow.diagnose.figures import INK, styled
 
-INK, BLUE, RED = "#7a7a7a", "#4477aa", "#cc6677"  # legible on white and on black
+BLUE, RED = "#4477aa", "#cc6677"  # legible on white and on black
 CURVES = 4
 
 
@@ -25,17 +26,9 @@ def pictures(result: Any, tasks: Tasks) -> dict[str, str]:
 
 def draw(paint: Callable[[Any], None]) -> str:
     """An SVG; the same numbers give the same bytes."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    style: dict[Any, Any] = {
-        "svg.hashsalt": "fallow", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False,
-        "axes.spines.right": False, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK,
-        "xtick.color": INK, "ytick.color": INK, "legend.frameon": False, "legend.fontsize": 8,
-    }  # fmt: skip
-    with pyplot.rc_context(style):
+    with styled():
         figure = pyplot.figure(figsize=(6.4, 3.4), layout="constrained")
         paint(figure)
         written = io.StringIO()
