@@ -21,7 +21,7 @@ LOOP = """
 import sys
 import torch
 from fallow import fit
-from fallow.compare.plan import Plan, cells
+from fallow.comparison.plan import Plan, cells
 from fallow.data import load
 torch.set_num_threads(1)
 plan = Plan(data=("digits",), methods=("llf", "ema"), seeds=4, settings={"epochs": 12})

@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from benchmarks.timing import Work, compare, interleave
 from fallow import Learner, models
-from fallow.methods.fewshot.execution import Execution, flat
-from fallow.methods.fewshot.objective import normalised
+from fallow.adaptation.execution import Execution, flat
+from fallow.adaptation.objective import normalised
 
 STEPS, RATE = 5, 0.01
 AGREE = {

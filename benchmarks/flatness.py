@@ -21,7 +21,7 @@ import torch
 from benchmarks.timing import Work, compare, interleave
 from fallow.core import loop
 from fallow.data import Data, Examples
-from fallow.fitting import prepare
+from fallow.training.fit import prepare
 
 MODEL = "resnet18:width=16,dense={inputs},64"
 BATCH, STEPS = 64, 2

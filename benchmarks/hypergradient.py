@@ -21,8 +21,8 @@ from torch.nn import functional
 
 from benchmarks.timing import Work, compare, interleave
 from fallow import hypergradient
-from fallow.methods.hyper.penalty import SquaredDecay
-from fallow.methods.hyper.solvers import Neumann
+from fallow.hypergradients.penalty import SquaredDecay
+from fallow.hypergradients.solvers import Neumann
 
 TERMS, ALPHA, BATCH = (3, 10, 50), 0.1, 50
 AGREE = 1e-5  # the largest difference to the textbook's result, relative to it

@@ -22,7 +22,7 @@ from benchmarks.timing import Work, compare, interleave
 from fallow import models
 from fallow.core import loop
 from fallow.data import Data, load
-from fallow.fitting import prepare
+from fallow.training.fit import prepare
 
 BATCH, LR = 32, 0.01
 

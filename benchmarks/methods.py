@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.loop import BATCH, LR, per_step
 from fallow.core import loop
 from fallow.data import Data, load
-from fallow.fitting import prepare
 from fallow.methods import REGISTRY
+from fallow.training.fit import prepare
 
 
 class Count(TorchDispatchMode):

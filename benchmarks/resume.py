@@ -20,8 +20,8 @@ import torch
 
 from fallow.cli.main import main
 from fallow.core import checkpoint, loop
-from fallow.fitting import fit
 from fallow.methods import REGISTRY
+from fallow.training.fit import fit
 
 METHODS = [*(name for name, kind in REGISTRY.items() if not kind.tasks), "seal:ascent=adaptive"]
 MODEL = "scnn:width=4,dense=16,norm=batch,dropout=0.1"  # buffers and a random generator to restore

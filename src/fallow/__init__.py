@@ -6,14 +6,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fallow.core.errors import FallowError, RequestError, WorkError
+    from fallow.adaptation.attenuation import attenuate
+    from fallow.adaptation.inner import adapt
+    from fallow.adaptation.learner import Learner
+    from fallow.base.errors import FallowError, RequestError, WorkError
     from fallow.core.method import Method
     from fallow.core.settings import Settings
     from fallow.data import Data
     from fallow.data.tasks import Episodes, Sinusoid, Tasks
-    from fallow.fitting import Result, fit
     from fallow.flatness import relative_flatness
-    from fallow.meta_training import FewShotResult, fewshot
+    from fallow.hypergradients.implicit import hypergradient
     from fallow.methods import (
         ANIL,
         DSD,
@@ -44,12 +46,10 @@ if TYPE_CHECKING:
         Rescale,
         Restart,
     )  # fmt: skip
-    from fallow.methods.fewshot.attenuation import attenuate
-    from fallow.methods.fewshot.inner import adapt
-    from fallow.methods.fewshot.learner import Learner
-    from fallow.methods.hyper.implicit import hypergradient
-    from fallow.predict import Prediction, Predictor
-    from fallow.tuning import Tuned, tune
+    from fallow.training.fit import Result, fit
+    from fallow.training.meta import FewShotResult, fewshot
+    from fallow.training.predict import Prediction, Predictor
+    from fallow.tuning.tune import Tuned, tune
     from fallow.weights import (
         Partition,
         ascend,
@@ -66,25 +66,25 @@ __version__ = "0.1.0"
 
 # imported when first used, so that `fallow --help` needs no torch
 _HOMES = {
-    "fallow.core.errors": ("FallowError", "RequestError", "WorkError"),
+    "fallow.base.errors": ("FallowError", "RequestError", "WorkError"),
     "fallow.core.method": ("Method",),
     "fallow.core.settings": ("Settings",),
     "fallow.data": ("Data",),
     "fallow.data.tasks": ("Episodes", "Sinusoid", "Tasks"),
-    "fallow.fitting": ("Result", "fit"),
+    "fallow.training.fit": ("Result", "fit"),
     "fallow.flatness": ("relative_flatness",),
     "fallow.methods": (
         "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain",
         "ConfidenceNetwork", "FixMatch", "ImplicitDecay", "Long", "Normal", "Rescale", "Restart", "ANIL", "L2F",
         "MAML", "Finetune", "LearnedRates", "MetaSGD", "MultiStepLoss", "ProtoNet",
     ),
-    "fallow.meta_training": ("FewShotResult", "fewshot"),
-    "fallow.methods.fewshot.attenuation": ("attenuate",),
-    "fallow.methods.fewshot.inner": ("adapt",),
-    "fallow.methods.fewshot.learner": ("Learner",),
-    "fallow.methods.hyper.implicit": ("hypergradient",),
-    "fallow.predict": ("Prediction", "Predictor"),
-    "fallow.tuning": ("Tuned", "tune"),
+    "fallow.training.meta": ("FewShotResult", "fewshot"),
+    "fallow.adaptation.attenuation": ("attenuate",),
+    "fallow.adaptation.inner": ("adapt",),
+    "fallow.adaptation.learner": ("Learner",),
+    "fallow.hypergradients.implicit": ("hypergradient",),
+    "fallow.training.predict": ("Prediction", "Predictor"),
+    "fallow.tuning.tune": ("Tuned", "tune"),
     "fallow.weights": (
         "Partition", "ascend", "descend", "insert_norms", "redraw", "rescale", "reset_state", "slim", "split_groups",
     ),

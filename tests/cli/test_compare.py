@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fallow.compare.plan import METHODS, QUICK_SEEDS, SEEDS, Plan
+from fallow.comparison.plan import METHODS, QUICK_SEEDS, SEEDS, Plan
 from tests.cli.conftest import Outcome, Run
 from tests.cli.test_process import ENVIRONMENT, python
-from tests.compare.small import arrays, results, state
+from tests.comparison.small import arrays, results, state
 
 TINY = ("--models", "mlp:hidden=4", "--epochs", 1, "--generations", 2, "--seeds", 1, "--methods", "ema", "--workers", 1)
 
@@ -165,7 +165,7 @@ def test_flags_come_before_the_plan(compare: Run, run: Run) -> None:
 
 
 def test_quick_and_defaults(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    import fallow.compare
+    import fallow.comparison
 
     asked: list[tuple[Plan, Path]] = []
 
@@ -173,7 +173,7 @@ def test_quick_and_defaults(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
         asked.append((plan, out))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fallow.compare, "compare", spy)
+    monkeypatch.setattr(fallow.comparison, "compare", spy)
     for words in (("digits",), ("digits", "--quick"), ("digits", "--quick", "--seeds", 5)):
         assert run("compare", *words).code == 130
     plain, quick, more = (plan for plan, _ in asked)

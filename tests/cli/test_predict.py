@@ -12,7 +12,7 @@ import fallow
 from fallow import Predictor, RequestError
 from fallow.data import load
 from tests.cli.conftest import Run
-from tests.compare.small import arrays
+from tests.comparison.small import arrays
 
 TRAIN = ("--model", "mlp:hidden=16", "--epochs", 8, "--generations", 1, "--batch-size", 4, "--lr", 0.05)
 

@@ -137,8 +137,8 @@ def test_a_class_of_one_image(run: Run, images: Path) -> None:
 
 
 def test_an_error_of_several_lines_becomes_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fallow import fitting
-    from fallow.core.errors import WorkError
+    from fallow.base.errors import WorkError
+    from fallow.training import fit as fitting
 
     def fit(*_: object, **__: object) -> None:
         raise WorkError("first\nsecond")
@@ -148,7 +148,7 @@ def test_an_error_of_several_lines_becomes_one(run: Run, monkeypatch: pytest.Mon
 
 
 def test_what_the_system_refuses_is_a_line_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fallow import fitting
+    from fallow.training import fit as fitting
 
     def fit(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", "/root/x")
@@ -158,7 +158,7 @@ def test_what_the_system_refuses_is_a_line_too(run: Run, monkeypatch: pytest.Mon
 
 
 def test_a_bug_is_not_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fallow import fitting
+    from fallow.training import fit as fitting
 
     def fit(*_: object, **__: object) -> None:
         raise KeyError("oops")

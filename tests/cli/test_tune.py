@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.tuning import evenly, spread
+from fallow.tuning.tune import evenly, spread
 from tests.cli.conftest import Run
 
 SMALL = (

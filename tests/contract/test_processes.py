@@ -10,7 +10,7 @@ import torch
 
 import fallow
 from fallow import models
-from fallow.core.lock import locked
+from fallow.base.lock import locked
 from fallow.data import Data
 from fallow.data.stream import stream
 from fallow.evaluate.accuracy import score

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from fallow.base.errors import RequestError, WorkError
 from fallow.core import checkpoint
-from fallow.core.errors import RequestError, WorkError
 
 STATE = {
     "tensor": torch.arange(6.0).view(2, 3),

@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional
 
 import fallow
+from fallow.base.errors import RequestError, WorkError
 from fallow.core import checkpoint, loop
-from fallow.core.errors import RequestError, WorkError
 from fallow.core.method import Method
 from tests.core.small import TINY, Net, equal, points, weights
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import fallow
+from fallow.base.errors import RequestError
 from fallow.core.engine import Engine, find_device, make_engine
-from fallow.core.errors import RequestError
 from fallow.core.method import Method
 from tests.core.small import TINY, Net, points
 

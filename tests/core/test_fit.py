@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import fallow
 from fallow import methods
-from fallow.core.errors import RequestError, WorkError
+from fallow.base.errors import RequestError, WorkError
 from fallow.core.method import Method
 from tests.core.small import TINY, Net, equal, points, weights
 

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 import fallow
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.core.method import Method
 from tests.core.small import Net, points
 

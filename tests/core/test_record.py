@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import fallow
+from fallow.base.errors import RequestError, WorkError
 from fallow.core import loop
-from fallow.core.errors import RequestError, WorkError
 from fallow.core.record import RunFolder
 from tests.core.small import TINY, Net, equal, points, weights
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.core.settings import Settings
 
 NAN, INF = float("nan"), float("inf")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data.augment import Moves, apply, augment, draw, resolve
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data import BUNDLED, Data, Examples, load
 
 

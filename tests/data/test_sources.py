@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fallow.core.errors import RequestError, WorkError
+from fallow.base.errors import RequestError, WorkError
 from fallow.data import Examples, Files, load, stream
 from fallow.data.sources import folder as folders
 

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data.split import apportion, stratified
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data import Data, Examples, Stream, load, memory, stream
 from fallow.data.normalise import normalise, statistics
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data.strong import NUMBER, OPERATIONS, PLACES, Strong, apply_strong, draw_strong, operate
 from tests.data import pillow
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from fallow import models
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.diagnose import neighbours, prediction_depth
 from tests.diagnose.networks import digits, network
 

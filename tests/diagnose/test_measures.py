@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fallow import relative_flatness
-from fallow.core.errors import RequestError
-from fallow.core.seeds import mix
+from fallow.base.errors import RequestError
+from fallow.base.seeds import mix
 from fallow.diagnose import flatness, margins, noise, slices, weight_size
 from fallow.diagnose.slices import filter_normalised
 from tests.diagnose.networks import dense, digits, hessian_of, network

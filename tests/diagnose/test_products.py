@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.diagnose import Hessian
 from fallow.diagnose.products import GROWTH
 from tests.diagnose.networks import NAMES, dense, digits, hessian_of, network

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.diagnose import spectrum, top_of_batches
 from fallow.diagnose.lanczos import Lanczos, ends
 from fallow.diagnose.quadrature import tridiagonal

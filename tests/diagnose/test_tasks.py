@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from fallow.core.errors import RequestError
+from fallow.adaptation.learner import Learner
+from fallow.base.errors import RequestError
 from fallow.data.tasks import Sinusoid
 from fallow.diagnose import Conflict, Watch, conflict, landscape, meta_landscape
 from fallow.diagnose.watched import draw
-from fallow.meta_training import fewshot
 from fallow.methods.fewshot.anil import ANIL
-from fallow.methods.fewshot.attenuation import L2F
-from fallow.methods.fewshot.learner import Learner
+from fallow.methods.fewshot.l2f import L2F
 from fallow.methods.fewshot.rates import LearnedRates
+from fallow.training.meta import fewshot
 
 POINTS = (0.5, 2.0, 4.0)
 PIECES = {"maml": [], "l2f": [L2F()], "anil": [ANIL()], "learned-rates": [LearnedRates()]}

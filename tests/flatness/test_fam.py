@@ -11,9 +11,9 @@ from torch.nn import functional
 import fallow
 from fallow.core import loop
 from fallow.core.method import Method
-from fallow.fitting import prepare
 from fallow.flatness import relative_flatness
 from fallow.methods import FAM, build
+from fallow.training.fit import prepare
 from tests.core.small import TINY, Net, points
 
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import fallow
-from fallow.fitting import prepare
 from fallow.methods import SAM
 from fallow.methods.flat.sam import perturbed
+from fallow.training.fit import prepare
 from tests.core.small import TINY, Net, points, weights
 
 LR, MOMENTUM, DECAY = 0.1, 0.9, 0.01

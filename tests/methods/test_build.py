@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.methods import REGISTRY, build
 
 

@@ -19,8 +19,8 @@ from fallow.core import checkpoint, loop
 from fallow.core.context import Context
 from fallow.data import Data
 from fallow.evaluate.accuracy import score
-from fallow.fitting import prepare
 from fallow.methods import build
+from fallow.training.fit import prepare
 from fallow.weights import FixedNorm, insert_norms, is_norm, matrices, slim
 
 MLP, SCNN = "mlp:hidden=24,20,16", "scnn:width=4,dense=12,norm=batch"

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import fallow
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.core.method import Method
 from fallow.methods import build
 from fallow.methods.forget.seal import climb_sphere

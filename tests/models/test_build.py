@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from fallow.core.errors import RequestError
-from fallow.core.spec import parse
+from fallow.base.errors import RequestError
+from fallow.base.spec import parse
 from fallow.models import MODELS, build, default
 
 IMAGES = ("scnn", "vgg16", "mobilenet", "resnet18", "resnet50", "wideresnet", "conv4", "resnet12")

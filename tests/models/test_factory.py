@@ -3,7 +3,7 @@ import textwrap
 import pytest
 from torch import nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.models import build, from_factory
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data.tasks import Sinusoid
-from fallow.meta_training import fewshot
 from fallow.reproduce import fewshot_images, l2f_sinusoid
 from fallow.reproduce.fewshot_images import Way
 from fallow.reproduce.stacked_tasks import train
+from fallow.training.meta import fewshot
 
 
 @pytest.mark.parametrize("method", ["maml:steps=2", "maml:steps=2+l2f:depth=2,per=tensor"])

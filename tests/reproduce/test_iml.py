@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.methods.hyper import CG, Exact, Identity, Neumann, Schedule
+from fallow.hypergradients import CG, Exact, Identity, Neumann, Schedule
 from fallow.reproduce import iml_cost, iml_exact, iml_inner
 from fallow.reproduce.iml_inner import LOST, ClampedCG, Learner, Look, Sets, learn, sets, stopped
-from tests.hyper.problems import error, operator, system
+from tests.hypergradients.problems import error, operator, system
 
 
 def blobs(n: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data import FOREIGN, UNKNOWN, Data, Examples, add_unlabelled, budget, load, mix, set_apart
 from tests.conftest import small_images
 

@@ -17,12 +17,12 @@ import fallow
 from fallow.core.context import Context
 from fallow.data import Data, Examples, mix
 from fallow.evaluate.separation import auroc
+from fallow.hypergradients.solvers import CG, Identity
 from fallow.methods import build
-from fallow.methods.hyper.solvers import CG, Identity
 from fallow.methods.semi.confidence import ConfidenceNetwork
-from fallow.methods.semi.control import CONTROLS, frozen, with_validation
 from fallow.methods.semi.network import Confidence, Shared
 from fallow.methods.semi.signal import cosines, slopes
+from fallow.semi.control import CONTROLS, frozen, with_validation
 from tests.conftest import small_images
 from tests.semi.small import MODEL, doubled, standing
 
@@ -177,7 +177,7 @@ def test_weights_start_at_one_and_stay_so_in_the_warm_up() -> None:
 def test_the_controls_weigh_as_they_say() -> None:
     data = foreign()
     method = build("confidence:source=oracle")
-    ctx = fallow.fitting.prepare(MODEL, data, method, **SETTINGS)
+    ctx = fallow.training.fit.prepare(MODEL, data, method, **SETTINGS)
     _, _, weak, _, which = next(iter(method.stream(ctx)))
     assert torch.equal(
         method.weights(ctx, weak.flatten(0, 1), which.flatten()), (data.unlabelled.y >= 0)[which.flatten()].float()

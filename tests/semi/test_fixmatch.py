@@ -61,7 +61,7 @@ def test_no_gradient_flows_through_the_pseudo_labels() -> None:
 
 def test_batch_norms_see_all_three_kinds_together() -> None:
     ctx = standing("fixmatch")
-    norm = fallow.fitting.models.build("scnn:width=4,dense=16,norm=batch", shape=(1, 8, 8), classes=3)
+    norm = fallow.training.fit.models.build("scnn:width=4,dense=16,norm=batch", shape=(1, 8, 8), classes=3)
     ctx.model = ctx.wrapped = norm
     ctx.method.together = True
     batch = next(iter(ctx.method.stream(ctx)))

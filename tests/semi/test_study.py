@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data import FOREIGN, UNKNOWN, Data, Examples
-from fallow.fitting import fit
 from fallow.methods import FixMatch
 from fallow.semi import Outcome, Plan, Supervised, gather
 from fallow.semi.figures import Line, histogram, lines
 from fallow.semi.look import picked
 from fallow.semi.study import command
+from fallow.training.fit import fit
 
 PLAN = Plan("digits", labels=20, val=30, model="mlp:hidden=8", epochs=2, steps=4, batch_size=10)
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn, optim
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.models import build
 from fallow.weights import Partition, ascend, descend, split_groups
 

@@ -4,7 +4,7 @@ import torch
 from scipy.stats import chisquare
 from torch import nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.weights import matrices, random_mask, smallest
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.models import build
 from fallow.weights import Partition, execution_order
 

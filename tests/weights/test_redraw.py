@@ -6,7 +6,7 @@ import torch
 from scipy.stats import kstest, norm
 from torch import nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.models import build
 from fallow.weights import ByLayer, Fresh, Partition, Recorded, own_initialiser, redraw
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.models import build
 from fallow.weights import is_norm, kernel_mask, matrices, slim
 

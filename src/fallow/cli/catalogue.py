@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fallow.core.errors import unknown
+from fallow.base.errors import unknown
 
 KINDS = ("methods", "models", "data")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fallow.core.errors import RequestError, Stopped, WorkError
+from fallow.base.errors import RequestError, Stopped, WorkError
 
 
 def compare(
@@ -58,9 +58,9 @@ def compare(
 
     Interrupted, the same command goes on; asked for more methods or seeds, it runs what is missing.
     """
+    from fallow.base.spec import parse
     from fallow.cli.train import _split
-    from fallow.compare.plan import QUICK_SEEDS, Plan, default_folder, split_names
-    from fallow.core.spec import parse
+    from fallow.comparison.plan import QUICK_SEEDS, Plan, default_folder, split_names
 
     asked: dict[str, Any] = Plan.read(plan) if plan is not None else {}
     flags = {
@@ -86,7 +86,7 @@ def compare(
     whole = Plan.of(**asked)
     folder = out or default_folder(whole)
 
-    from fallow import compare as package
+    from fallow import comparison as package
     from fallow.cli.live import Live
 
     try:
@@ -100,7 +100,7 @@ def compare(
         raise Stopped(f"stopped{kept}") from None
     findings = done.findings()
     if as_json:
-        from fallow.compare.run import describe
+        from fallow.comparison.run import describe
 
         print(json.dumps(describe(done, findings), ensure_ascii=False))
     else:

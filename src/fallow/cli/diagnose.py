@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 
 
 def diagnose(
@@ -35,7 +35,7 @@ def diagnose(
         raise RequestError(f"examples is {examples}: one or more are needed")
     names = [name for name in (what or "").replace(",", " ").split() if name]
 
-    from fallow.core.errors import unknown
+    from fallow.base.errors import unknown
     from fallow.diagnose.measures import MEASURES
 
     for name in names:

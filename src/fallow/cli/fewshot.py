@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fallow.core.errors import RequestError, Stopped
+from fallow.base.errors import RequestError, Stopped
 
 if TYPE_CHECKING:
-    from fallow.meta_training import FewShotResult
+    from fallow.training.meta import FewShotResult
 
 
 def fewshot(
@@ -61,7 +61,7 @@ def fewshot(
     from fallow.cli.display import Progress
     from fallow.cli.train import free_folder
     from fallow.data.tasks.load import load_tasks
-    from fallow.meta_training import fewshot as meta_train
+    from fallow.training.meta import fewshot as meta_train
 
     if threads is not None:
         if threads < 1:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fallow.cli.display import duration
 
 if TYPE_CHECKING:
-    from fallow.compare.run import Comparison
+    from fallow.comparison.run import Comparison
 
 
 class Live:

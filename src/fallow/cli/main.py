@@ -8,6 +8,7 @@ from io import TextIOWrapper
 
 import typer
 
+from fallow.base.errors import FallowError
 from fallow.cli.catalogue import catalogue
 from fallow.cli.compare import compare
 from fallow.cli.diagnose import diagnose
@@ -17,7 +18,6 @@ from fallow.cli.reproduce import reproduce
 from fallow.cli.semi import semi
 from fallow.cli.train import train
 from fallow.cli.tune import tune
-from fallow.core.errors import FallowError
 
 app = typer.Typer(
     name="fallow",

@@ -15,7 +15,7 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Say what the images show, by the model of a run or by the winner of a comparison."""
-    from fallow.predict import Predictor
+    from fallow.training.predict import Predictor
 
     found = Predictor(run)(images)
     if as_json:

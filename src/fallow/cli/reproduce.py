@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 
 
 def reproduce(
@@ -40,7 +40,7 @@ def reproduce(
     module = import_module(f"fallow.reproduce.{TABLES[name].module}")
     table = module.run(name, seeds or module.SEEDS, data_dir)
     if out is not None:
-        from fallow.core.files import write_json
+        from fallow.base.files import write_json
 
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / f"{name}.json", table.describe())

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fallow.base.errors import RequestError, Stopped, WorkError
 from fallow.cli.train import free_folder, percent
-from fallow.core.errors import RequestError, Stopped, WorkError
 
 if TYPE_CHECKING:
     from fallow.semi import Study

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fallow.core import toml
-from fallow.core.errors import RequestError, Stopped, unknown
+from fallow.base import toml
+from fallow.base.errors import RequestError, Stopped, unknown
 
 if TYPE_CHECKING:
-    from fallow.fitting import Result
+    from fallow.training.fit import Result
 
 _DECAYS = "fallow.weight_decay"  # where a file's decay per layer waits: the flag has room for one number
 
@@ -90,7 +90,7 @@ def train(
     import torch
 
     from fallow.cli.display import Progress
-    from fallow.fitting import fit
+    from fallow.training.fit import fit
 
     if threads is not None:
         if threads < 1:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fallow.core.errors import Stopped
+from fallow.base.errors import Stopped
 
 if TYPE_CHECKING:
-    from fallow.tuning import Arm, Tuned
+    from fallow.tuning.tune import Arm, Tuned
 
 _NAMES = {"none": "no decay", "grid": "grid of {n}", "equal": "as much of the grid", "learned": "learned"}
 
@@ -42,7 +42,7 @@ def tune(
 
     Interrupted, the same command goes on. The settings found are kept for fallow train --settings FILE.
     """
-    from fallow.tuning import tune
+    from fallow.tuning.tune import tune
 
     folder = out or Path("tuned") / (Path(data).stem or "data")
     try:
@@ -89,7 +89,7 @@ class _Bar:
 
 def _report(tuned: Tuned, per: str, grid: int) -> None:
     """The decay of every layer, what each way cost and gave, and one sentence."""
-    from fallow.methods.hyper.implicit import FAR
+    from fallow.hypergradients.implicit import FAR
 
     width = max(5, *map(len, tuned.decay))
     print(f"{'layer':{width}}  decay" + ("" if per == "layer" else " (mean over the weights)"))

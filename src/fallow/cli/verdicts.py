@@ -6,8 +6,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fallow.compare.findings import Across, Against, Findings, Row, Setting
-    from fallow.compare.run import Comparison
+    from fallow.comparison.findings import Across, Against, Findings, Row, Setting
+    from fallow.comparison.run import Comparison
 
 HEAD = ("method", "seeds", "test accuracy", "95 % interval", "to normal", "to {control}", "p (Holm)", "could see",
         "passes", "time", "verdict")  # fmt: skip

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from fallow.core.errors import RequestError
-from fallow.core.files import write
+from fallow.base.errors import RequestError
+from fallow.base.files import write
 
 FORMAT = 1
 MAGIC = b"fallow checkpoint "

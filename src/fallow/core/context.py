@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError, WorkError
-from fallow.core.seeds import mix
+from fallow.base.errors import RequestError, WorkError
+from fallow.base.seeds import mix
 from fallow.evaluate.accuracy import Score
 from fallow.weights import Partition, redraw
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 
 PRECISIONS = {"float32": "32-true", "bf16": "bf16-mixed"}  # our names, and Fabric's
 

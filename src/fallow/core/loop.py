@@ -28,9 +28,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fallow.base.errors import WorkError
+from fallow.base.seeds import mix
 from fallow.core.context import Context
-from fallow.core.errors import WorkError
-from fallow.core.seeds import mix
 from fallow.evaluate.accuracy import Score
 
 LIVE = 0.2  # seconds between two looks at a running epoch

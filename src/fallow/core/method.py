@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.evaluate.accuracy import Score, score
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Together(Method):
     'llf+seal'
     >>> LLF() + BornAgain()
     Traceback (most recent call last):
-    fallow.core.errors.RequestError: llf and born-again do not go together: both disturb the late layers
+    fallow.base.errors.RequestError: llf and born-again do not go together: both disturb the late layers
     """
 
     def __init__(self, *methods: Method) -> None:

@@ -13,8 +13,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from fallow.core import checkpoint, files
-from fallow.core.errors import RequestError, WorkError
+from fallow.base import files
+from fallow.base.errors import RequestError, WorkError
+from fallow.core import checkpoint
 
 
 class RunFolder:

@@ -6,8 +6,8 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from fallow.base.errors import RequestError, unknown
 from fallow.core.engine import PRECISIONS
-from fallow.core.errors import RequestError, unknown
 from fallow.core.schedule import SCHEDULES
 
 OPTIMIZERS = ("sgd", "adamw")
@@ -19,7 +19,7 @@ class Settings:
 
     >>> Settings(lr=-1)
     Traceback (most recent call last):
-    fallow.core.errors.RequestError: lr is -1: it must be above 0
+    fallow.base.errors.RequestError: lr is -1: it must be above 0
     """
 
     generations: int = 4  # the first, ordinary one included

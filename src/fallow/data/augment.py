@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 
 POLICIES = {
     "none": "the examples as they are",

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fallow.core.errors import RequestError, unknown
-from fallow.core.seeds import mix as mix_seeds
+from fallow.base.errors import RequestError, unknown
+from fallow.base.seeds import mix as mix_seeds
 from fallow.data.examples import Data, Examples
 from fallow.data.images import SUFFIXES, decode
 from fallow.data.load import load

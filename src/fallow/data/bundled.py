@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 from fallow.data.parts import Cut, Parts
 from fallow.data.sources.digits import digits
 from fallow.data.sources.synthetic import synthetic

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data.examples import Data
 from fallow.data.loaders import LoaderStream, pair
 from fallow.data.parts import Cut, choose

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from fallow.core.errors import RequestError, WorkError
+from fallow.base.errors import RequestError, WorkError
 from fallow.data.images import decode
 
 

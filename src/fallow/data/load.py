@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fallow.core.errors import RequestError, unknown
-from fallow.core.spec import parse
+from fallow.base.errors import RequestError, unknown
+from fallow.base.spec import parse
 from fallow.data.arrays import from_arrays, from_tensors
 from fallow.data.bundled import BUNDLED, check_options
 from fallow.data.datasets import from_users

@@ -10,8 +10,8 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
-from fallow.core.errors import RequestError
-from fallow.core.seeds import mix
+from fallow.base.errors import RequestError
+from fallow.base.seeds import mix
 from fallow.data.augment import apply, draw
 from fallow.data.examples import Files
 from fallow.data.normalise import normalise

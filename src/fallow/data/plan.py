@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from fallow.core.errors import RequestError
-from fallow.core.seeds import mix
+from fallow.base.errors import RequestError
+from fallow.base.seeds import mix
 
 ORDER, MOVES, ITEMS, UNLABELLED, VIEWS = range(5)  # purposes of the random streams of an epoch
 

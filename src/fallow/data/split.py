@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 
 
 def stratified(y: Tensor, carve: int | float, generator: Generator) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data.augment import resolve
 from fallow.data.examples import Data, Examples, Files, Part
 from fallow.data.loaders import DatasetStream, LoaderStream

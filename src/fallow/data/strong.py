@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import conv2d
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 
 GREY = 127  # of the square
 TURN = 30.0  # degrees, to either side

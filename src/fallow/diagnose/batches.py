@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.diagnose.checks import Loss, refuse_mismatch
 from fallow.diagnose.lanczos import Lanczos, magnitudes
 from fallow.diagnose.products import Hessian

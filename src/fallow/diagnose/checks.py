@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 from fallow.weights.blocks import inside
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -20,7 +20,7 @@ def criterion(loss: str | Loss) -> Loss:
 
     >>> criterion("crossentropy")
     Traceback (most recent call last):
-    fallow.core.errors.RequestError: unknown loss 'crossentropy': did you mean 'cross_entropy'? ...
+    fallow.base.errors.RequestError: unknown loss 'crossentropy': did you mean 'cross_entropy'? ...
     """
     if not isinstance(loss, str):
         return loss

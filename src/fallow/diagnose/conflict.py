@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fallow.core.errors import RequestError
+from fallow.adaptation.learner import Learner
+from fallow.adaptation.objective import Params
+from fallow.base.errors import RequestError
 from fallow.data.tasks import TaskBatch
 from fallow.diagnose.intervals import Estimate, half_width
 from fallow.diagnose.landscape import still
-from fallow.methods.fewshot.learner import Learner
-from fallow.methods.fewshot.objective import Params
 
 
 @dataclass(frozen=True)

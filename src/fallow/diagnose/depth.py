@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 from fallow.diagnose.checks import refuse_mismatch, refuse_nonfinite
 from fallow.diagnose.features import Pooling, block_outputs, features
 from fallow.diagnose.neighbours import neighbours

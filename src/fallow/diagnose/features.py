@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 from fallow.diagnose.checks import place
 from fallow.weights.blocks import find_blocks
 from fallow.weights.layers import execution_order, layers, untouched

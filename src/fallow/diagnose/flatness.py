@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError, unknown
-from fallow.core.seeds import mix
+from fallow.base.errors import RequestError, unknown
+from fallow.base.seeds import mix
 from fallow.diagnose.checks import Loss, place, refuse_mismatch, refuse_nonfinite
 from fallow.diagnose.features import CHUNK
 from fallow.diagnose.intervals import Estimate, half_width

@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fallow.core.errors import RequestError
+from fallow.adaptation.inner import descend, gradients
+from fallow.adaptation.learner import Learner, Meta
+from fallow.adaptation.objective import normalised
+from fallow.base.errors import RequestError
 from fallow.data.tasks import TaskBatch
 from fallow.diagnose.checks import refuse_nonfinite
 from fallow.diagnose.intervals import plain
-from fallow.methods.fewshot.inner import descend, gradients
-from fallow.methods.fewshot.learner import Learner, Meta
-from fallow.methods.fewshot.objective import normalised
 
 POINTS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)  # in steps
 

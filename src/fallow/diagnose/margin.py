@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.diagnose.checks import place, refuse_mismatch, refuse_nonfinite
 from fallow.diagnose.features import CHUNK
 from fallow.weights.layers import untouched

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 
 DISTANCES = ("euclidean", "cosine")
 ROWS, COLUMNS = 1024, 16384  # distances at a time: 64 MB in float32

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fallow.core import files
+from fallow.base import files
 from fallow.diagnose.figures import draw
 from fallow.diagnose.measures import MEASURES, QUICK
 from fallow.diagnose.run import Diagnosis

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.func import functional_call
 
-from fallow.core.errors import RequestError, unknown
-from fallow.core.seeds import mix
+from fallow.base.errors import RequestError, unknown
+from fallow.base.seeds import mix
 from fallow.diagnose.checks import Loss, chosen, criterion, place, refuse_mismatch, refuse_nonfinite
 from fallow.weights.layers import untouched
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata, spearmanr
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 from fallow.diagnose.measures import MEASURES
 from fallow.diagnose.subjects import Subject
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError
-from fallow.core.seeds import mix
+from fallow.base.errors import RequestError
+from fallow.base.seeds import mix
 from fallow.diagnose.checks import Loss, chosen, criterion, refuse_mismatch, refuse_nonfinite
 from fallow.diagnose.intervals import plain
 from fallow.diagnose.perturbed import look, restored

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError
-from fallow.core.seeds import mix
+from fallow.base.errors import RequestError
+from fallow.base.seeds import mix
 from fallow.diagnose.batches import TopOfBatches, top_of_batches
 from fallow.diagnose.checks import Loss
 from fallow.diagnose.intervals import Estimate

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data import Data, Examples, Files, load
 from fallow.data.normalise import normalise
-from fallow.predict import Predictor
+from fallow.training.predict import Predictor
 
 
 @dataclass

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from fallow.adaptation.learner import Learner
+from fallow.base.errors import RequestError
 from fallow.core.context import Context
-from fallow.core.errors import RequestError
 from fallow.diagnose.conflict import Conflict, conflict
 from fallow.diagnose.landscape import POINTS, Landscape, landscape, meta_landscape
-from fallow.methods.fewshot.learner import Learner
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Watch:
     """An observer of :func:`fallow.fewshot`; what it measures changes nothing of the training.
 
     >>> from fallow.data.tasks import Sinusoid
-    >>> from fallow.meta_training import fewshot
+    >>> from fallow.training.meta import fewshot
     >>> watch = Watch(tasks=4)
     >>> _ = fewshot(None, Sinusoid(val_tasks=4, test_tasks=4), "l2f", iterations=4, every=2, observer=watch)
     >>> [seen.iteration for seen in watch.seen]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.diagnose.checks import place, refuse_nonfinite
 from fallow.diagnose.features import CHUNK
 from fallow.weights.blocks import head_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 from fallow.flatness.closed import closed, why_closed
 from fallow.flatness.dense import dense
 from fallow.flatness.gauss_newton import gauss_newton

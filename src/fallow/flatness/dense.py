@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.flatness.observation import Observation
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from torch.nn.utils import parametrize
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 from fallow.flatness.rows import LAYERS, Layer
 from fallow.weights.blocks import head_of
 from fallow.weights.layers import execution_order

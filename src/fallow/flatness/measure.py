@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from fallow.core.errors import unknown
+from fallow.base.errors import unknown
 from fallow.flatness.choose import Choice, evaluate
 from fallow.flatness.observation import Observation
 from fallow.flatness.watch import Watch

@@ -9,7 +9,7 @@ from functools import cached_property
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.flatness.graph import Step, Trace, below, derivative, same, trace
 from fallow.flatness.metric import Metric, Neurons, Plain
 from fallow.flatness.norms import Normalised, scope_of

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 Layer = nn.Linear | nn.Conv1d | nn.Conv2d

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.flatness.graph import derivative, trace
 from fallow.flatness.observation import Observation
 

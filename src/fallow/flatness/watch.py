@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.flatness.choose import Choice, choose, evaluate, refuse_endless
 from fallow.flatness.find import find_layer
 from fallow.flatness.graph import same

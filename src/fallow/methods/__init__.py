@@ -7,12 +7,16 @@ import math
 import re
 from typing import Any
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
+from fallow.base.spec import parse
 from fallow.core.method import Method
-from fallow.core.spec import parse
+from fallow.methods.baselines.dropout import Dropout
+from fallow.methods.baselines.ema import EMA
+from fallow.methods.baselines.mixing import CutMix, Mixup
+from fallow.methods.baselines.swa import SWA
 from fallow.methods.fewshot.anil import ANIL
-from fallow.methods.fewshot.attenuation import L2F
 from fallow.methods.fewshot.finetune import Finetune
+from fallow.methods.fewshot.l2f import L2F
 from fallow.methods.fewshot.maml import MAML
 from fallow.methods.fewshot.multistep import MultiStepLoss
 from fallow.methods.fewshot.prototypes import ProtoNet
@@ -31,10 +35,6 @@ from fallow.methods.forget.sagd import SAGD
 from fallow.methods.forget.seal import SEAL
 from fallow.methods.hyper.decay import ImplicitDecay
 from fallow.methods.plain import Long, Normal, Restart
-from fallow.methods.rivals.dropout import Dropout
-from fallow.methods.rivals.ema import EMA
-from fallow.methods.rivals.mixing import CutMix, Mixup
-from fallow.methods.rivals.swa import SWA
 from fallow.methods.semi.confidence import ConfidenceNetwork
 from fallow.methods.semi.fixmatch import FixMatch
 

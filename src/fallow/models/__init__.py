@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fallow.core.errors import RequestError, unknown
-from fallow.core.spec import parse
+from fallow.base.errors import RequestError, unknown
+from fallow.base.spec import parse
 from fallow.models.base import Model
 from fallow.models.conv4 import Conv4
 from fallow.models.factory import from_factory
@@ -58,7 +58,7 @@ def build(name: str, *, shape: tuple[int, ...], classes: int, **options: Any) ->
 
     >>> build("scnn", shape=(1, 28, 28), classes=10, width=8, depth=2)
     Traceback (most recent call last):
-    fallow.core.errors.RequestError: unknown setting of model scnn 'depth': did you mean 'width'? ...
+    fallow.base.errors.RequestError: unknown setting of model scnn 'depth': did you mean 'width'? ...
     """
     if ":" in name and "=" not in name and name.partition(":")[0] not in MODELS:
         return from_factory(name, shape=shape, classes=classes, **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from fallow.core.errors import unknown
+from fallow.base.errors import unknown
 
 INITS = ("he", "xavier", "torch")
 

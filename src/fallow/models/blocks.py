@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 
 CONV: dict[int, type[nn.Conv1d] | type[nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
 POOL: dict[int, type[nn.MaxPool1d] | type[nn.MaxPool2d]] = {1: nn.MaxPool1d, 2: nn.MaxPool2d}
@@ -45,7 +45,7 @@ def expect_shape(model: str, shape: Sequence[int], ranks: Sequence[int]) -> None
 
     >>> expect_shape("scnn", (64,), ranks=(3,))
     Traceback (most recent call last):
-    fallow.core.errors.RequestError: scnn cannot take shape (64,): an image (C, H, W) would fit
+    fallow.base.errors.RequestError: scnn cannot take shape (64,): an image (C, H, W) would fit
     """
     if len(shape) not in ranks or min(shape, default=0) < 1:
         fitting = " or ".join(RANKS[rank] for rank in ranks)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 
 
 def from_factory(path: str, *, shape: tuple[int, ...], classes: int, **options: Any) -> nn.Module:

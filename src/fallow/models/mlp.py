@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.models.base import Model
 from fallow.models.blocks import norm_layer, sequential
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.weights.fixed_norm import NAME, insert_norms
 
 FIXED = f".{NAME}.mean"

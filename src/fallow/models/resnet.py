@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import unknown
+from fallow.base.errors import unknown
 from fallow.models.base import Model
 from fallow.models.blocks import expect_shape, norm_layer, sequential
 

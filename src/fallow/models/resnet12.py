@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.models.base import Model
 from fallow.models.blocks import expect_shape, norm_layer, sequential
 

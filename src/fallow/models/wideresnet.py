@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.models.base import Model
 from fallow.models.blocks import expect_shape, norm_layer
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 from joblib import Parallel, delayed
 
-from fallow.core.errors import WorkError
-from fallow.fitting import fit
+from fallow.base.errors import WorkError
 from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Table
+from fallow.training.fit import fit
 
 SEEDS = 5
 EPOCHS = 30

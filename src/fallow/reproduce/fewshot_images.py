@@ -21,13 +21,13 @@ from pathlib import Path
 import torch
 from joblib import Parallel, delayed
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data.tasks import Tasks
 from fallow.data.tasks.load import load_tasks
 from fallow.evaluate.statistics import interval, paired
-from fallow.meta_training import fewshot
 from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Cell, Table, cell
+from fallow.training.meta import fewshot
 
 SEEDS = 1  # l2f-cifarfs has three
 EPISODES = 600

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from joblib import Parallel, delayed
 
-from fallow.methods.hyper import CG, Identity, Neumann, Schedule
-from fallow.methods.hyper.solution import Solver
+from fallow.hypergradients import CG, Identity, Neumann, Schedule
+from fallow.hypergradients.solution import Solver
 from fallow.reproduce.curves import Curves
 from fallow.reproduce.iml_inner import Learner, learn, sets, source
 from fallow.reproduce.table import cell

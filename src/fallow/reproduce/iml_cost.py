@@ -22,8 +22,8 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from fallow.methods.hyper import CG, MINRES, Identity, Neumann, Nystrom
-from fallow.methods.hyper.solution import Solver
+from fallow.hypergradients import CG, MINRES, Identity, Neumann, Nystrom
+from fallow.hypergradients.solution import Solver
 from fallow.reproduce.iml_exact import system
 from fallow.reproduce.iml_inner import Batch, Learner, Sets
 from fallow.reproduce.table import Cell, Table, cell

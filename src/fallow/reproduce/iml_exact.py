@@ -19,12 +19,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fallow.core.errors import WorkError
-from fallow.methods.hyper import CG, MINRES, Identity, Neumann, Nystrom, Schedule
-from fallow.methods.hyper.inner import Inner
-from fallow.methods.hyper.krylov import lanczos
-from fallow.methods.hyper.products import Operator, flat
-from fallow.methods.hyper.solution import Solver
+from fallow.base.errors import WorkError
+from fallow.hypergradients import CG, MINRES, Identity, Neumann, Nystrom, Schedule
+from fallow.hypergradients.inner import Inner
+from fallow.hypergradients.krylov import lanczos
+from fallow.hypergradients.products import Operator, flat
+from fallow.hypergradients.solution import Solver
 from fallow.reproduce.iml_inner import ClampedCG, Learner, learn, sets, source
 from fallow.reproduce.table import Cell, Table, cell
 

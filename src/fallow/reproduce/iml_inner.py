@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fallow.core.errors import WorkError
+from fallow.base.errors import WorkError
 from fallow.data import Examples, load
-from fallow.methods.hyper import Schedule, SquaredDecay, hypergradient
-from fallow.methods.hyper.products import Operator
-from fallow.methods.hyper.solution import USED_UP, Solution, Solver
+from fallow.hypergradients import Schedule, SquaredDecay, hypergradient
+from fallow.hypergradients.products import Operator
+from fallow.hypergradients.solution import USED_UP, Solution, Solver
 
 INNER, OUTER = 1e-4, 0.1  # learning rates
 CHANCE = 10.0  # all data sets have ten classes

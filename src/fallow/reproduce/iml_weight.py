@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 from joblib import Parallel, delayed
 
-from fallow.methods.hyper import CG, T1T2, Identity, Neumann, Schedule
-from fallow.methods.hyper.solution import Solver
+from fallow.hypergradients import CG, T1T2, Identity, Neumann, Schedule
+from fallow.hypergradients.solution import Solver
 from fallow.reproduce.iml_inner import ClampedCG, Learner, Look, learn, sets, source, stopped
 from fallow.reproduce.table import Table, cell
 

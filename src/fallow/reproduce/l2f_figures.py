@@ -20,8 +20,8 @@ from joblib import Parallel, delayed
 from fallow.data.tasks import Sinusoid
 from fallow.diagnose.watch import Seen, Watch
 from fallow.diagnose.watched import FIGURES, PANELS, draw
-from fallow.meta_training import fewshot
 from fallow.reproduce.table import Cell, Table, cell
+from fallow.training.meta import fewshot
 
 SEEDS = 3
 ITERATIONS, EVERY = 4000, 200

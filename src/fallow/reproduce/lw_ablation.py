@@ -15,8 +15,8 @@ import torch
 from joblib import Parallel, delayed
 
 from fallow.evaluate.statistics import holm, sign_test
-from fallow.fitting import fit
 from fallow.reproduce.table import Cell, Table
+from fallow.training.fit import fit
 
 SEEDS = 4
 VARIANTS = {

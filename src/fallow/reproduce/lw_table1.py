@@ -15,7 +15,7 @@ import torch
 from joblib import Parallel, delayed
 from torch import Tensor
 
-from fallow.core.seeds import mix
+from fallow.base.seeds import mix
 from fallow.data import load
 from fallow.evaluate.statistics import holm, sign_test
 from fallow.reproduce.stacked import Stack

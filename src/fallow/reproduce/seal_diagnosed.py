@@ -22,9 +22,9 @@ from joblib import Parallel, delayed
 from fallow.data import Examples, load
 from fallow.data.normalise import normalise
 from fallow.diagnose import prediction_depth, spectrum
-from fallow.fitting import fit
 from fallow.reproduce.curves import Curves
 from fallow.reproduce.table import Cell, Table, cell
+from fallow.training.fit import fit
 
 SEEDS = 3
 GENERATIONS, EPOCHS = 4, 12

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 from joblib import Parallel, delayed
 
-from fallow.fitting import fit
 from fallow.reproduce.table import Cell, Table
+from fallow.training.fit import fit
 
 SEEDS = 4
 GENERATIONS, EPOCHS = 5, 16

@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from fallow import methods, models
-from fallow.core.errors import WorkError
+from fallow.adaptation.learner import Learner, Meta
+from fallow.base.errors import WorkError
+from fallow.base.seeds import mix
 from fallow.core.method import Together
-from fallow.core.seeds import mix
 from fallow.data.tasks import Tasks
-from fallow.methods.fewshot.learner import Learner, Meta
 from fallow.methods.fewshot.maml import MAML, complete
 from fallow.methods.fewshot.piece import Piece
 

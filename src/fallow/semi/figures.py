@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from fallow.compare.report.svg import EM, Drawing, Scale, group, line, path, tag, text, window
+from fallow.comparison.report.svg import EM, Drawing, Scale, group, line, path, tag, text, window
 
 WIDTH, HEIGHT, LEFT, TOP = 420.0, 230.0, 44.0, 40.0
 BINS = 40

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fallow.compare.report.pictures import Picture, picture
+from fallow.comparison.report.pictures import Picture, picture
 from fallow.data import FOREIGN, UNKNOWN, Data
 from fallow.semi.training import Outcome
 

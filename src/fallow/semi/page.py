@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from fallow.compare.report import style, words
+from fallow.comparison.report import style, words
 from fallow.data import FOREIGN
 from fallow.semi.figures import Line, histogram, lines, spanned, taken
 from fallow.semi.look import CLASSES, picked

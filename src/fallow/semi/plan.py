@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fallow.core.errors import RequestError, unknown
-from fallow.core.spec import parse
+from fallow.base.errors import RequestError, unknown
+from fallow.base.spec import parse
 from fallow.data import Data, Examples, add_unlabelled, budget, load, mix, set_apart
 from fallow.methods import build
 from fallow.methods.semi.confidence import ConfidenceNetwork

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from joblib import Parallel, delayed
 
-from fallow.core import files
+from fallow.base import files
 from fallow.core.record import RunFolder
 from fallow.data import Data
 from fallow.semi.plan import Plan, gather

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from fallow.data import FOREIGN, Data
 from fallow.data.normalise import normalise
 from fallow.evaluate.separation import auroc
-from fallow.fitting import fit
 from fallow.methods.semi.confidence import ConfidenceNetwork
-from fallow.methods.semi.control import CONTROLS, with_validation
 from fallow.methods.semi.fixmatch import FixMatch
+from fallow.semi.control import CONTROLS, with_validation
 from fallow.semi.plan import Plan, gather
 from fallow.semi.supervised import supervised
+from fallow.training.fit import fit
 
 SUPERVISED, FIXMATCH, CONFIDENCE = "supervised", "fixmatch", "confidence"
 FROZEN, MORE = ", frozen", ", validation labels too"  # endings of names

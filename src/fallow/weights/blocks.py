@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.weights.fixed_norm import FixedNorm
 from fallow.weights.layers import has_matrix, is_norm, join, layers
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.weights.partition import Partition
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.weights.layers import join, layers
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 from fallow.weights.blocks import find_blocks, head_of, inside
 from fallow.weights.layers import execution_order, join, layers
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 from fallow.weights.blocks import inside
 from fallow.weights.initialisers import ByLayer, Initialiser, own_initialiser, reset
 from fallow.weights.layers import is_norm, join, layers

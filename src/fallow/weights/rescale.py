@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 
 
 def norms(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.weights.blocks import head_of
 from fallow.weights.layers import execution_order, is_norm, join, layers
 from fallow.weights.masks import check_fraction

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data.arrays import from_arrays
 from fallow.data.parts import Parts
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fallow.core.errors import WorkError
+from fallow.base.errors import WorkError
 from fallow.data.arrays import from_arrays
 from fallow.data.parts import Cut, Parts
 

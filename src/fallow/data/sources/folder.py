@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data.arrays import index_labels
 from fallow.data.examples import Examples, Files
 from fallow.data.images import SUFFIXES, decode, probe

@@ -12,7 +12,7 @@ from zlib import error as ZlibError
 import numpy as np
 from numpy.typing import NDArray
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.data.arrays import from_arrays
 from fallow.data.parts import Parts
 

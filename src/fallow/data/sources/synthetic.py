@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from fallow.core.errors import RequestError
-from fallow.core.seeds import mix
+from fallow.base.errors import RequestError
+from fallow.base.seeds import mix
 from fallow.data.examples import Examples
 from fallow.data.parts import Cut, Parts
 

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from fallow.core.errors import RequestError, unknown
-from fallow.core.seeds import mix
+from fallow.base.errors import RequestError, unknown
+from fallow.base.seeds import mix
 
 SPLITS = ("train", "val", "test")
 NUMBERS = 1 << 19  # in the inputs of tasks that are evaluated side by side

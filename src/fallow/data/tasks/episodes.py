@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fallow.core.errors import RequestError
-from fallow.core.seeds import mix
+from fallow.base.errors import RequestError
+from fallow.base.seeds import mix
 from fallow.data.normalise import normalise, statistics
 from fallow.data.tasks.base import BLOCK, SPLITS, TaskBatch, Tasks
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fallow.core.errors import RequestError, unknown
-from fallow.core.spec import parse
+from fallow.base.errors import RequestError, unknown
+from fallow.base.spec import parse
 from fallow.data.arrays import from_arrays
 from fallow.data.examples import Examples
 from fallow.data.load import read

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fallow.core.errors import RequestError, unknown
+from fallow.base.errors import RequestError, unknown
 from fallow.data.tasks.base import BLOCK, TaskBatch, Tasks
 
 SPAN = 5.0

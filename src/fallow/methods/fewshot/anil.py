@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.methods.fewshot.piece import Piece
 from fallow.weights.blocks import head_of
 from fallow.weights.layers import execution_order

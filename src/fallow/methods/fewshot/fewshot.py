@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fallow.adaptation.learner import Judged
+from fallow.base.errors import RequestError
 from fallow.core.context import Context
-from fallow.core.errors import RequestError
 from fallow.core.method import Gradients, Method, Together
 from fallow.evaluate.accuracy import Score
-from fallow.methods.fewshot.learner import Judged
 from fallow.weights.layers import untouched
 
 

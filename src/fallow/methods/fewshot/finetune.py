@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fallow.adaptation.features import Features, of_tasks
+from fallow.adaptation.learner import Judged
+from fallow.base.errors import RequestError
+from fallow.base.seeds import mix
 from fallow.core.context import Context
-from fallow.core.errors import RequestError
-from fallow.core.seeds import mix
 from fallow.data.tasks import Episodes, Tasks
-from fallow.methods.fewshot.features import Features, of_tasks
 from fallow.methods.fewshot.fewshot import FewShot
-from fallow.methods.fewshot.learner import Judged
 from fallow.methods.fewshot.prototypes import judged
 from fallow.weights.layers import untouched
 

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fallow.adaptation.execution import EXECUTIONS, Execution
+from fallow.adaptation.learner import Judged, Learner
+from fallow.adaptation.objective import BATCH_NORMS, normalised
+from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
-from fallow.core.errors import RequestError, unknown
 from fallow.core.method import Method, Together
-from fallow.methods.fewshot.execution import EXECUTIONS, Execution
 from fallow.methods.fewshot.fewshot import FewShot
-from fallow.methods.fewshot.learner import Judged, Learner
-from fallow.methods.fewshot.objective import BATCH_NORMS, normalised
 from fallow.methods.fewshot.piece import Piece
 
 

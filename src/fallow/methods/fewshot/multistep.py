@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.methods.fewshot.piece import Piece
 
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fallow.adaptation.features import Features, of_tasks
+from fallow.adaptation.learner import Judged
+from fallow.base.errors import RequestError
 from fallow.core.context import Context
-from fallow.core.errors import RequestError
 from fallow.data.tasks import Episodes, Tasks
-from fallow.methods.fewshot.features import Features, of_tasks
 from fallow.methods.fewshot.fewshot import FewShot
-from fallow.methods.fewshot.learner import Judged
 from fallow.weights.layers import untouched
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Batch, Context
-from fallow.core.errors import RequestError, unknown
 from fallow.core.method import Method
 from fallow.flatness import FORMS, Watch
 from fallow.weights.layers import untouched

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
-from fallow.core.errors import RequestError, unknown
 from fallow.core.method import Gradients, Method
 
 

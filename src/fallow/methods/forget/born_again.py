@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fallow.base.errors import RequestError
 from fallow.core.context import Batch, Context
-from fallow.core.errors import RequestError
 from fallow.core.method import Method
 from fallow.methods.forget.measure import log_forgetting
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from fallow.base.errors import unknown
 from fallow.core.context import Context
-from fallow.core.errors import unknown
 from fallow.core.method import Method
 from fallow.methods.forget.measure import log_forgetting
 

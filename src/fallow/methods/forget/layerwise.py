@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fallow.base.errors import RequestError, WorkError
 from fallow.core.context import Context
-from fallow.core.errors import RequestError, WorkError
 from fallow.core.method import Method
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import Partition, insert_norms, is_norm, matrices, norms, rescale

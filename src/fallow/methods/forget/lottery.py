@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from fallow.base.errors import RequestError
 from fallow.core.context import Context
-from fallow.core.errors import RequestError
 from fallow.core.method import Method
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import reset_state

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from fallow.base.errors import RequestError
 from fallow.core.context import Context
-from fallow.core.errors import RequestError
 from fallow.core.method import Method
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
-from fallow.core.errors import RequestError, unknown
 from fallow.core.method import Method
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import ascend, descend, reset_state, split_groups

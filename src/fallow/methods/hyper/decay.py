@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
-from fallow.core.errors import RequestError, unknown
 from fallow.core.method import Method
-from fallow.methods.hyper.implicit import hypergradient
-from fallow.methods.hyper.losses import as_evaluated, training_loss, validation_loss
-from fallow.methods.hyper.penalty import SquaredDecay, inverse_softplus
-from fallow.methods.hyper.schedule import T1T2, Schedule
-from fallow.methods.hyper.solution import Solver
-from fallow.methods.hyper.solvers import CG, MINRES, Identity, Neumann, Nystrom
+from fallow.hypergradients.implicit import hypergradient
+from fallow.hypergradients.penalty import SquaredDecay, inverse_softplus
+from fallow.hypergradients.schedule import T1T2, Schedule
+from fallow.hypergradients.solution import Solver
+from fallow.hypergradients.solvers import CG, MINRES, Identity, Neumann, Nystrom
+from fallow.methods.losses import as_evaluated, training_loss, validation_loss
 from fallow.weights.layers import layer_of
 
 SOLVERS = ("identity", "neumann", "cg", "minres", "nystrom", "t1t2")

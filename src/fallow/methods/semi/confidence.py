@@ -13,18 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fallow.base.errors import RequestError, unknown
+from fallow.base.seeds import mix
 from fallow.core.context import Batch, Context
-from fallow.core.errors import RequestError, unknown
-from fallow.core.seeds import mix
 from fallow.data import FOREIGN
 from fallow.data.augment import augment
 from fallow.data.normalise import normalise
 from fallow.data.plan import generator
 from fallow.evaluate.separation import auroc
-from fallow.methods.hyper.inner import Inner
-from fallow.methods.hyper.losses import as_evaluated
-from fallow.methods.hyper.products import flat, shaped
-from fallow.methods.hyper.solvers import CG, Identity
+from fallow.hypergradients.inner import Inner
+from fallow.hypergradients.products import flat, shaped
+from fallow.hypergradients.solvers import CG, Identity
+from fallow.methods.losses import as_evaluated
 from fallow.methods.semi.fixmatch import FixMatch
 from fallow.methods.semi.network import Confidence, Shared, build, find_head
 from fallow.methods.semi.signal import cosines, slopes

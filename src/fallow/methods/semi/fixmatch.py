@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fallow.core.averaging import Averaging
+from fallow.base.errors import RequestError
 from fallow.core.context import Batch, Context
-from fallow.core.errors import RequestError
 from fallow.core.method import Method
 from fallow.data import FOREIGN, UNKNOWN, Examples, Files
 from fallow.data.augment import apply, draw, resolve
@@ -20,6 +19,7 @@ from fallow.data.normalise import normalise
 from fallow.data.plan import UNLABELLED, VIEWS, generator
 from fallow.data.stream import stream
 from fallow.data.strong import apply_strong, draw_strong
+from fallow.methods.averaging import Averaging
 from fallow.weights import exempt
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow import models
-from fallow.core.errors import RequestError
+from fallow.base.errors import RequestError
 from fallow.weights import redraw
 
 HIDDEN = 64  # units between the classifier's features and the weight

@@ -1,0 +1,32 @@
+"""A lock that dies with its holder: one process at a time works in a folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fallow.base.errors import RequestError
+
+try:
+    import fcntl
+except ImportError:  # Windows: no lock, so two processes in one folder are the user's own care there
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def locked(path: Path, wait: bool, busy: str = "") -> Iterator[None]:
+    """Hold the lock file ``path``; if another process does, wait for it, or refuse with ``busy``."""
+    with open(path, "a") as file:
+        while fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not wait:
+                    raise RequestError(busy) from None
+                time.sleep(0.1)
+            except OSError:  # a file system without locks
+                break
+        yield

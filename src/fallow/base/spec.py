@@ -1,0 +1,47 @@
+"""A name with settings in one string, as the command line takes it: ``resnet18:width=16,norm=layer``."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from fallow.base.errors import RequestError
+
+
+def parse(text: str) -> tuple[str, dict[str, Any]]:
+    """Split ``name:key=value,key=value`` into the name and its settings.
+
+    A value is a Python literal (``0.5``, ``(64, 64)``, ``True``) or else the text itself; ``true`` and
+    ``false`` are booleans too, since the strings would both count as true.
+
+    >>> parse("resnet18:width=16,norm=layer")
+    ('resnet18', {'width': 16, 'norm': 'layer'})
+    >>> parse("mlp:hidden=64,64,norm=none")
+    ('mlp', {'hidden': (64, 64), 'norm': 'none'})
+    >>> parse("scnn")
+    ('scnn', {})
+    """
+    name, colon, rest = text.strip().partition(":")
+    if not name:
+        raise RequestError(f"{text!r} has no name: write name or name:setting=value,setting=value")
+    settings: dict[str, Any] = {}
+    if not colon:
+        return name, settings
+    for piece in re.split(r",(?=\s*\w+\s*=)", rest):  # a comma that no key follows belongs to the value
+        key, equals, value = (part.strip() for part in piece.partition("="))
+        if not (key.isidentifier() and equals and value):
+            raise RequestError(f"{piece.strip()!r} in {text!r} is no setting: write {name}:setting=value")
+        if key in settings:
+            raise RequestError(f"{key!r} is set twice in {text!r}: once would do")
+        settings[key] = _literal(value)
+    return name, settings
+
+
+def _literal(value: str) -> Any:
+    if value in ("true", "false"):
+        return value == "true"
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return value

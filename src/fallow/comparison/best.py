@@ -1,0 +1,101 @@
+"""The winner's model: its weights, how to load them, and what it still gets wrong on the test split."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fallow.comparison.findings import Outcome
+from fallow.data.examples import Examples, Files
+from fallow.training.predict import Predictor
+
+if TYPE_CHECKING:
+    from fallow.comparison.run import Comparison
+
+SHOWN = 24  # mistakes in the report
+MOST = 20_000  # test examples that are looked at for the confusion
+
+SNIPPET = """from fallow import Predictor
+model = Predictor({folder!r})
+print(model({examples}))  # {kind}"""
+
+
+@dataclass
+class Mistake:
+    """A test example that the best model gets wrong."""
+
+    image: np.ndarray | None  # uint8 C×H×W, as it was given; None where an example is no image
+    true: str
+    predicted: str
+    confidence: float
+
+
+@dataclass
+class Best:
+    """The model that a comparison leaves behind."""
+
+    outcome: Outcome
+    weights: Path
+    snippet: str  # three lines of Python that load it
+    classes: list[str]
+    confusion: list[list[int]]  # rows: the true class
+    mistakes: list[Mistake]  # the surest first
+
+
+def keep(comparison: Comparison, winner: Outcome) -> Best:
+    """Copy the winner's record and weights to ``best/``, and look at its mistakes."""
+    home = comparison.folder / "best"
+    run = comparison.folder / winner.folder
+    home.mkdir(exist_ok=True)
+    shutil.copyfile(run / "run.json", home / "run.json")
+    shutil.copyfile(run / f"{comparison.plan.score}.safetensors", home / "best.safetensors")
+    predictor = Predictor(home)
+    confusion, mistakes = _mistakes(predictor, comparison, winner)
+    array = f"an array of {'×'.join(map(str, ('N', *predictor.shape)))}"
+    examples, kind = ('["image.png"]', f"or {array}") if predictor.pictures else ("x", array)
+    snippet = SNIPPET.format(folder=str(comparison.folder), examples=examples, kind=kind)
+    return Best(winner, home / "best.safetensors", snippet, predictor.classes, confusion, mistakes)
+
+
+def _mistakes(predictor: Predictor, comparison: Comparison, winner: Outcome) -> tuple[list[list[int]], list[Mistake]]:
+    x, y = _test(comparison, winner)
+    chances = functional.softmax(predictor.logits(x).float(), 1)
+    confidence, found = chances.max(1)
+    classes = len(predictor.classes)
+    confusion = torch.bincount(y * classes + found, minlength=classes * classes).view(classes, classes)
+    wrong = (found != y).nonzero().flatten()
+    wrong = wrong[confidence[wrong].argsort(descending=True, stable=True)][:SHOWN]
+    images = x[wrong] if x.ndim == 4 and x.shape[1] in (1, 3) else None
+    if images is not None and images.dtype != torch.uint8:
+        low, high = x.min(), x.max()
+        images = ((images - low) / (high - low).clamp_min(1e-12) * 255).round().to(torch.uint8)
+    names = predictor.classes
+    mistakes = [
+        Mistake(
+            None if images is None else images[i].numpy(), names[int(y[w])], names[int(found[w])], float(confidence[w])
+        )
+        for i, w in enumerate(wrong.tolist())
+    ]
+    return confusion.tolist(), mistakes
+
+
+def _test(comparison: Comparison, winner: Outcome) -> tuple[Tensor, Tensor]:
+    """The winner's own test split: every seed may have another."""
+    from fallow.comparison.run import load_options
+    from fallow.data import load
+
+    source = next(cell.data for cell in comparison.cells if cell.folder == winner.folder)
+    part = load(source, seed=winner.seed, **dict(load_options(comparison.plan))).test
+    assert isinstance(part, Examples | Files)
+    most = MOST if isinstance(part, Examples) else MOST // 10  # files have to be decoded
+    few = torch.linspace(0, len(part) - 1, min(len(part), most)).long()  # evenly: they may be sorted by class
+    if isinstance(part, Examples):
+        return part.x[few], part.y[few]
+    return torch.stack([part[i][0] for i in few.tolist()]), part.y[few]

@@ -1,0 +1,264 @@
+"""What to compare: methods × seeds × data sets × models, from flags or a TOML file, kept beside the results."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fallow.base import toml
+from fallow.base.errors import RequestError, unknown
+from fallow.comparison.findings import BASELINE, CONTROLS
+from fallow.core.settings import Settings
+
+METHODS = ("llf", "seal", "lw", "fam", "sam", "ema", "swa", "mixup", "cutmix", "dropout")
+SEEDS, QUICK_SEEDS = 5, 2
+STEPS = 200  # of the optimiser in a generation, where the epochs are not given; a quarter of it for a quick look
+GROW = ("data", "methods", "models", "seeds")  # an existing comparison may be asked for more of these
+LONGEST = 80  # letters of a part of a file's name
+BUDGETS = {"passes": "forward-backward passes", "steps": "steps of the optimiser"}
+SCORES = {"last": "after the last epoch", "best": "at the best epoch on validation"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to compare. Empty ``models``, and settings that are not given, follow from the data.
+
+    >>> Plan(data=("digits",), methods=("llf",)).methods  # the controls belong to every comparison
+    ('normal', 'long', 'restart', 'llf')
+    """
+
+    data: tuple[str, ...]
+    methods: tuple[str, ...] = METHODS
+    models: tuple[str, ...] = ()
+    seeds: int = SEEDS
+    seed: int = 0  # the first of them
+    quick: bool = False
+    budget: str = "passes"
+    score: str = "last"
+    train: int | None = None
+    val: float = 0.2
+    size: int | None = None
+    strict: bool = False
+    weights: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)  # fields of Settings
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            if not _fits(value := getattr(self, item.name), item):
+                would = "give a list of names" if item.name in GROW[:3] else "see fallow compare --help"
+                raise RequestError(f"{item.name} of a plan cannot be {value!r}: {would}")
+        if not self.data:
+            raise RequestError("there is no data to compare on: name a data set or a path, or a plan with one")
+        self._change(
+            data=tuple(map(_source, self.data)),
+            settings={key: value for key, value in self.settings.items() if value is not None},
+        )
+        for what, names in (("data", self.data), ("model", self.models)):
+            if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+                raise RequestError(f"{what} {twice[0]!r} is named twice: once would do")
+        _count("seeds", self.seeds, 1)
+        _count("seed", self.seed, 0)
+        if self.budget not in BUDGETS:
+            raise unknown("budget", self.budget, BUDGETS)
+        if self.score not in SCORES:
+            raise unknown("score", self.score, SCORES)
+        if not 0 < self.val < 1:
+            raise RequestError(f"val is {self.val}: a comparison chooses on validation, so give a share above 0")
+        if "seed" in self.settings:
+            raise RequestError("seed is set in the settings: give seed and seeds of the plan instead")
+        Settings.of(**self.settings)
+        self._change(methods=_with_controls(self.methods))
+
+    def _change(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, **changes: Any) -> Plan:
+        """A plan from plain values, lists for tuples; a mistyped key is answered with the nearest."""
+        known = [item.name for item in dataclasses.fields(cls)]
+        for key, value in changes.items():
+            if key not in known:
+                raise unknown("key of a plan", key, known)
+            if isinstance(value, list):
+                changes[key] = tuple(value)
+        return cls(**changes)
+
+    @classmethod
+    def read(cls, path: Path) -> dict[str, Any]:
+        """The keys of a TOML file, not checked yet: flags may add to them."""
+        return toml.read(path, "plan")
+
+    def toml(self) -> str:
+        """As a file that ``fallow compare --plan`` takes."""
+        return toml.text({key: value for key, value in self.describe().items() if value != {}})
+
+    def describe(self) -> dict[str, Any]:
+        """As plain values."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
+
+    def merged(self, stored: dict[str, Any], where: Path) -> Plan:
+        """The plan with everything that was asked before; one that trains otherwise is refused.
+
+        What was asked once stays in the table: leaving the losers out afterwards would flatter the winners.
+        """
+        mine = self.describe()
+        for key, value in mine.items():
+            other = key not in GROW and stored.get(key) != value
+            other |= key == "data" and not set(stored["data"]) & set(self.data)
+            other |= key == "models" and bool(stored["models"]) != bool(value)
+            if other:
+                raise RequestError(
+                    f"{where} holds another comparison: its {key} is {stored.get(key)!r}, not {value!r}; "
+                    "choose another --out"
+                )
+        union: dict[str, Any] = {key: tuple(dict.fromkeys([*stored[key], *mine[key]])) for key in GROW[:3]}
+        return dataclasses.replace(self, **union, seeds=max(stored["seeds"], self.seeds))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a plan, with everything decided."""
+
+    data: str
+    model: str
+    method: str
+    seed: int
+    folder: str  # below the comparison's
+    epochs: int  # all generations together
+    steps: int  # of the optimiser
+    passes: float  # forward-backward passes, as planned
+    settings: dict[str, Any] = field(hash=False)
+
+
+def settings_for(plan: Plan, examples: int) -> dict[str, Any]:
+    """The settings of a data set with so many training examples: those given, the rest by its size."""
+    chosen = dict(plan.settings)
+    batch = chosen.setdefault("batch_size", 32 if examples < 10_000 else 128)
+    steps = -(-examples // batch)
+    wanted = STEPS // 4 if plan.quick else STEPS
+    chosen.setdefault("epochs", min(50, max(2 if plan.quick else 5, round(wanted / steps))))
+    chosen.setdefault("generations", Settings.generations)
+    return chosen
+
+
+def model_for(shape: tuple[int, ...]) -> str:
+    """A network of the size of the task: a comparison trains it dozens of times.
+
+    >>> model_for((1, 8, 8)), model_for((3, 32, 32)), model_for((20,))
+    ('scnn:width=8,dense=64', 'scnn:width=16,dense=128', 'mlp')
+    """
+    from fallow.models import default
+
+    name = default(shape)
+    if name != "scnn":
+        return name
+    return "scnn:width=8,dense=64" if max(shape[1:]) <= 16 else "scnn:width=16,dense=128"
+
+
+def cells(plan: Plan, loaded: dict[str, Any]) -> list[Cell]:
+    """Every run, ordered so that a seed's data is loaded once and long runs start first."""
+    from fallow.methods import build
+
+    found: list[Cell] = []
+    for name in plan.data:
+        data = loaded[name]
+        examples = data.describe()["sizes"]["train"]
+        settings = settings_for(plan, examples)
+        steps = -(-examples // settings["batch_size"])
+        for seed in range(plan.seed, plan.seed + plan.seeds):
+            here = []
+            for model in plan.models or (model_for(data.shape),):
+                for spec in plan.methods:
+                    method = build(spec)
+                    own = settings | {"seed": seed}
+                    generations, each = method.plan(settings["generations"], settings["epochs"])
+                    if plan.budget == "passes" and method.passes != 1:
+                        each = max(1, round(each / method.passes))
+                        own |= {"generations": generations, "epochs": each}  # of which its plan is the same
+                    epochs = generations * each
+                    folder = _folder(data.name, name, model, spec, seed)
+                    passes = epochs * steps * method.passes
+                    here.append(Cell(name, model, spec, seed, folder, epochs, epochs * steps, passes, own))
+            found += sorted(here, key=lambda cell: -cell.passes)
+    return found
+
+
+def split_names(text: str) -> list[str]:
+    """Names in one string, separated by blanks or commas; a comma before ``key=`` belongs to a name's settings.
+
+    >>> split_names("llf,seal:scale=0.1,late=freeze ema")
+    ['llf', 'seal:scale=0.1,late=freeze', 'ema']
+    >>> split_names("mlp:hidden=64,64,scnn")
+    ['mlp:hidden=64,64', 'scnn']
+    """
+    ends = r"\s*,[\s,]*(?=[A-Za-z_][\w.+-]*(?:[:,\s]|$))|(?<![,\s])\s+"
+    return [name for name in re.split(ends, text.strip(" ,\n\t")) if name]
+
+
+def slug(text: str) -> str:
+    """Text as part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9.+=-]+", "_", text).strip("_")[:LONGEST]
+
+
+def _folder(name: str, source: str, model: str, method: str, seed: int) -> str:
+    """A name to recognise, and a digest, since two sources may have the same name."""
+    digest = hashlib.sha256(json.dumps([source, model, method]).encode()).hexdigest()[:6]
+    return f"runs/{slug(name)}-{slug(model.partition(':')[0])}-{slug(method)}-{digest}-seed{seed}"
+
+
+def _source(name: str) -> str:
+    """One spelling for one path: a data set named as ``images`` and as ``./images/`` is the same."""
+    from fallow.data import BUNDLED
+
+    if name.partition(":")[0] in BUNDLED:
+        return name
+    path = os.path.normpath(name) if name else name
+    return f".{os.sep}{path}" if path.partition(":")[0] in BUNDLED else path
+
+
+def _with_controls(specs: Iterable[str]) -> tuple[str, ...]:
+    """The methods in their own spelling, each once, after the controls that belong to them."""
+    from fallow.methods import build
+
+    built = [build(spec) for spec in specs]
+    generational = any(method.generational for method in built)
+    controls = [build(c) for c in (BASELINE, *CONTROLS) if c != "restart" or generational]
+    unique: list[Any] = []
+    for method in (*controls, *built):
+        if not any(method.name == other.name and method.settings() == other.settings() for other in unique):
+            unique.append(method)  # 1 and 1.0 are the same setting, though not the same text
+    return tuple(map(str, unique))
+
+
+def _fits(value: Any, item: dataclasses.Field) -> bool:
+    """Whether a value is of a field's kind."""
+    kinds = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,), "dict[str, Any]": (dict,)}
+    if item.type == "tuple[str, ...]":
+        return isinstance(value, tuple) and all(isinstance(name, str) for name in value)
+    parts = [part.strip() for part in str(item.type).split("|")]
+    if value is None:
+        return "None" in parts
+    wanted = tuple(kind for part in parts for kind in kinds.get(part, ()))
+    return isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))
+
+
+def _count(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise RequestError(f"{name} is {value}: it must be a whole number from {least}")
+
+
+def default_folder(plan: Plan) -> Path:
+    """Where a comparison lives if nobody says: the same command finds it again."""
+    from fallow.data import BUNDLED
+
+    bundled = {name: name.partition(":")[0] in BUNDLED for name in plan.data}
+    names = (slug(name if bundled[name] else Path(name).resolve().stem) for name in plan.data)
+    return Path("comparisons") / ("+".join(names)[:LONGEST] + ("-quick" if plan.quick else ""))

@@ -1,0 +1,89 @@
+"""The numbers as CSV, to full precision: one line a run, one line a method."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fallow.comparison.findings import Against, Findings, Outcome
+from fallow.comparison.report.words import clean
+
+# seconds come last: they alone differ when the same comparison runs again
+RESULTS = (
+    "data", "model", "method", "seed", "status", "reason", "test_accuracy", "val_accuracy", "passes", "steps",
+    "folder", "seconds",
+)  # fmt: skip
+AGAINST = ("to", "difference", "low", "high", "p", "p_holm", "smallest", "verdict")
+SUMMARY = (
+    "data", "model", "method", "verdict", "seeds", "failed", "mean", "low", "high", "validation",
+    *(f"{name}_{key}" for name in ("normal", "control") for key in AGAINST),
+    "passes", "seconds",
+)  # fmt: skip
+
+
+def results(outcomes: Sequence[Outcome]) -> bytes:
+    """One line a run, in an order that does not depend on which was done first."""
+    ordered = sorted(outcomes, key=lambda o: (o.data, o.model, o.method, o.seed))
+    return _csv(
+        RESULTS,
+        (
+            (
+                o.data, o.model, o.method, o.seed, _status(o), o.reason, o.test_accuracy, o.val_accuracy,
+                float(o.passes), o.steps, o.folder, float(o.seconds),
+            )
+            for o in ordered
+        ),
+    )  # fmt: skip
+
+
+def summary(findings: Findings) -> bytes:
+    """One line a method and setting, the best on validation first."""
+    return _csv(
+        SUMMARY,
+        (
+            (
+                setting.data, setting.model, row.method, row.verdict, len(row.accuracy), len(row.failed),
+                *(row.estimate or (None, None, None)), row.validation,
+                *_against(row.to_normal), *_against(row.to_control), row.passes, row.seconds,
+            )
+            for setting in findings.settings
+            for row in setting.rows
+        ),
+    )  # fmt: skip
+
+
+def _status(outcome: Outcome) -> str:
+    if outcome.reason is not None:
+        return "failed"
+    return "done" if outcome.test_accuracy is not None else "missing"
+
+
+def _against(found: Against | None) -> tuple[Any, ...]:
+    if found is None:
+        return (None,) * len(AGAINST)
+    d = found.difference
+    return (found.method, d.mean, d.low, d.high, d.p, found.corrected, d.smallest, found.verdict)
+
+
+def _csv(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> bytes:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows([_field(value) for value in line] for line in lines)
+    return out.getvalue().encode()
+
+
+def _field(value: Any) -> str:
+    """Text from the data that a spreadsheet would run as a formula is quoted; numbers are as exact as they are.
+
+    >>> _field("=1+1"), _field(-0.1), _field(None)
+    ("'=1+1", '-0.1', '')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, int | float):
+        return repr(float(value) if isinstance(value, float) else int(value))
+    text = clean(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -1,0 +1,124 @@
+"""Mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019): every example is blended with another of its batch."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fallow.base.errors import RequestError
+from fallow.base.seeds import mix
+from fallow.core.context import Batch, Context
+from fallow.core.method import Method
+
+MIXING = 3  # names the random stream; 0 to 2 are the model's, the methods' and the epochs'
+
+
+class Mixing(Method):
+    """A blend of two inputs, and the loss of both targets in the same shares; subclasses blend.
+
+    All draws of a step follow from (seed, step) alone, on the host: nothing to keep in a checkpoint, nothing for
+    the device to wait for, and a method that takes the gradient twice sees the same blend twice.
+    """
+
+    draws_locally = True  # partners are found in a process's own share of the batch
+
+    def blend(self, x: Tensor, other: Tensor, draw: random.Random) -> tuple[Tensor, float]:
+        """The blend, and the share of ``x`` in it."""
+        raise NotImplementedError
+
+    def loss(self, ctx: Context, batch: Batch) -> Tensor:
+        x, y = batch
+        draw = random.Random(mix(ctx.settings.seed, MIXING, ctx.clock.step_index))
+        # a batch is shuffled already: to rotate it is to pair it at random, without moving indices to the device
+        shift = 1 + int(draw.random() * (len(x) - 1))
+        blended, share = self.blend(x, x.roll(shift, 0), draw)
+        output = ctx.predict(blended)
+        return share * ctx.criterion(output, y) + (1 - share) * ctx.criterion(output, y.roll(shift, 0))
+
+
+@dataclass(eq=False)
+class Mixup(Mixing):
+    """Inputs and targets are averaged in pairs, in random shares, one for each batch::
+
+        x̃ = λ·x + (1 − λ)·x',    loss = λ·L(f(x̃), y) + (1 − λ)·L(f(x̃), y'),    λ ~ Beta(α, α)
+
+    By hand, a line: kornia's takes only images.
+    """
+
+    name = "mixup"
+    summary = "inputs and targets are averaged in pairs, in random shares"
+
+    alpha: float = 0.2  # towards 0: hardly mixed; 1: any share alike
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+
+    def begin(self, ctx: Context) -> None:
+        x, _ = next(iter(ctx.train.ordered()))
+        if not x.is_floating_point():
+            raise RequestError(f"mixup averages inputs, and these are {x.dtype}: give real numbers, or use dropout")
+
+    def blend(self, x: Tensor, other: Tensor, draw: random.Random) -> tuple[Tensor, float]:
+        share = draw.betavariate(self.alpha, self.alpha)
+        return torch.lerp(other, x, share), share
+
+
+@dataclass(eq=False)
+class CutMix(Mixing):
+    """A random box of every input is replaced by the same box of another, and so is its share of the target::
+
+        x̃ = M ⊙ x + (1 − M) ⊙ x',    loss = λ·L(f(x̃), y) + (1 − λ)·L(f(x̃), y')
+
+    The box has its centre anywhere and, before it is cut off at the edges, the share 1 − λ of the area,
+    λ ~ Beta(α, α); in the loss, λ is what is left of x in the end. A signal has intervals for boxes.
+
+    By hand: kornia's is right, but slower than a small network's whole step, makes the host wait for the device
+    and cuts no signals.
+    """
+
+    name = "cutmix"
+    summary = "a random box of every input is replaced by another input's, and so is its share of the target"
+
+    alpha: float = 1.0  # 1: any area alike
+    probability: float = 0.5  # of a batch to be mixed
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        if not 0 < self.probability <= 1:
+            raise RequestError(f"probability is {self.probability}: it must be above 0 and at most 1")
+
+    def begin(self, ctx: Context) -> None:
+        shape = tuple(ctx.data.shape)
+        if len(shape) < 2:
+            raise RequestError(f"cutmix cuts boxes from images or signals, not from shape {shape}: use mixup")
+
+    def blend(self, x: Tensor, other: Tensor, draw: random.Random) -> tuple[Tensor, float]:
+        if draw.random() >= self.probability:
+            return x, 1.0
+        box, pasted = draw_box(x.shape[2:], draw.betavariate(self.alpha, self.alpha), draw)
+        blended = x.clone()
+        blended[box] = other[box]
+        return blended, 1 - pasted
+
+
+def draw_box(sizes: torch.Size, share: float, draw: random.Random) -> tuple[tuple[Any, ...], float]:
+    """Where to cut a box that leaves ``share`` of an image, were it not for the edges; and the area inside them."""
+    box: list[slice] = []
+    area = 1.0
+    for size in sizes:
+        half = size * (1 - share) ** (1 / len(sizes)) / 2
+        centre = size * draw.random()
+        begin, end = max(0, round(centre - half)), min(size, round(centre + half))
+        box.append(slice(begin, end))
+        area *= (end - begin) / size
+    return (..., *box), area
+
+
+def check_alpha(alpha: float) -> None:
+    """Refuse what is no parameter of a Beta distribution."""
+    if alpha <= 0:
+        raise RequestError(f"alpha is {alpha}: it must be above 0")

@@ -1,0 +1,1 @@
+"""One training: fit, the few-shot training, and the model that predicts."""

@@ -1,0 +1,1 @@
+"""Weight decay learned on validation, beside what it must be compared with."""

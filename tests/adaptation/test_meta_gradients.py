@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fallow.adaptation.attenuation import L2F, owners
+from fallow.adaptation.execution import Execution, flat
+from fallow.adaptation.inner import adapt
+from fallow.adaptation.learner import Learner
+from fallow.adaptation.objective import Objective, normalised
+from fallow.methods.fewshot.anil import ANIL
+from fallow.methods.fewshot.multistep import MultiStepLoss, step_weights
+from fallow.methods.fewshot.piece import Piece
+from fallow.methods.fewshot.rates import LearnedRates, MetaSGD
+from tests.adaptation.reference import naive
+
+STEPS, RATE, TASKS = 3, 0.1, 4
+
+
+def curves(model_seed: int = 0) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    torch.manual_seed(model_seed)
+    model = nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1)).double()
+    x, query_x = torch.randn(2, TASKS, 5, 1, dtype=torch.float64)
+    phase = torch.rand(TASKS, 1, 1, dtype=torch.float64)
+    return model, (x, (x + phase).sin(), query_x, (query_x + phase).sin())
+
+
+def images() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    torch.manual_seed(1)
+    model = nn.Sequential(
+        nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3), nn.LeakyReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(3 * 9, 3),
+    ).double()  # fmt: skip
+    x, query_x = torch.randn(TASKS, 6, 1, 6, 6).double(), torch.randn(TASKS, 9, 1, 6, 6).double()
+    return model, (x, torch.arange(3).repeat(TASKS, 2), query_x, torch.arange(3).repeat(TASKS, 3))
+
+
+PROBLEMS = {"curves": (curves, functional.mse_loss), "images": (images, functional.cross_entropy)}
+
+
+def nudge(learner: Learner) -> None:
+    """Move learned rates and φ from where they start, so that all of them differ."""
+    draw = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, child in learner.named_children():
+            if name != "model":
+                for p in child.parameters():
+                    p.mul_(1 + 0.5 * torch.rand(p.shape, generator=draw, dtype=p.dtype))
+
+
+def gradients(
+    learner: Learner, batch: tuple[Tensor, ...], execution: str, order: int, weights: Tensor | None
+) -> list[Tensor]:
+    for p in learner.parameters():
+        p.grad = None
+    with normalised(learner.model, "batch", training=True):
+        loss, _ = Execution(learner, execution)(batch, weights, order=order)
+        loss.backward()
+    return [p.grad if p.grad is not None else torch.zeros_like(p) for p in flat(learner.meta())]
+
+
+def reference(learner: Learner, batch: tuple[Tensor, ...], order: int, weights: list[float] | None) -> list[Tensor]:
+    def rate(step: int, name: str) -> Tensor | float:
+        return learner.learned_rates(step)[name] if hasattr(learner, "learned_rates") else learner.rate
+
+    gamma = None
+    if hasattr(learner, "attenuator"):
+        owner = learner.attenuator.owner
+        count = max(owner.values()) + 1
+
+        def gamma(found: list[Tensor]) -> dict[str, Tensor]:
+            named = dict(zip(learner.names, found, strict=True))
+            means = [
+                torch.cat([g.flatten() for name, g in named.items() if owner.get(name) == i]).mean()
+                for i in range(count)
+            ]
+            each = learner.attenuator(torch.stack(means))
+            return {name: each[i] for name, i in owner.items()}
+
+    with normalised(learner.model, "batch", training=True):
+        loss = naive(
+            learner.model, learner.criterion, batch, steps=STEPS, rate=rate, order=order, gamma=gamma, weights=weights,
+            adapted=set(learner.adapted),
+        )  # fmt: skip
+        return list(torch.autograd.grad(loss, flat(learner.meta()), allow_unused=True, materialize_grads=True))
+
+
+METHODS: dict[str, list[Piece]] = {
+    "maml": [],
+    "l2f": [L2F()],
+    "l2f as in the public code": [L2F(depth=2, per="tensor", norms=False)],
+    "l2f from near 1": [L2F(start=0.95, hidden=7)],
+    "meta-sgd": [MetaSGD()],
+    "learned rates": [LearnedRates(start=0.05)],
+    "multi-step loss": [MultiStepLoss()],
+    "anil": [ANIL()],
+    "all": [L2F(), LearnedRates(), MultiStepLoss(), ANIL()],
+}
+
+
+@pytest.mark.parametrize("execution", ["vmap", "loop"])
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("method", METHODS)
+def test_meta_gradients_equal_the_naive_loop(method: str, problem: str, order: int, execution: str) -> None:
+    make, criterion = PROBLEMS[problem]
+    model, batch = make()
+    pieces = METHODS[method]
+    learner = Learner(model, criterion, steps=STEPS, rate=RATE, pieces=pieces)
+    nudge(learner)
+    listed = next((w for piece in pieces if (w := piece.weights(STEPS, 0.05)) is not None), None)
+    weights = None if listed is None else torch.tensor(listed, dtype=torch.float64)
+    found = gradients(learner, batch, execution, order, weights)
+    right = reference(learner, batch, order, listed)
+    assert len(found) == len(right) > 0
+    for a, b in zip(found, right, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+    assert any(g.abs().max() > 1e-3 for g in right)
+
+
+@pytest.mark.parametrize("method", ["maml", "meta-sgd", "learned rates", "multi-step loss", "anil"])
+def test_meta_gradients_equal_finite_differences(method: str) -> None:
+    """Not l2f: its embedding is a constant to the meta-gradient, which finite differences do not know."""
+    model, batch = curves()
+    pieces = METHODS[method]
+    learner = Learner(model, functional.mse_loss, steps=STEPS, rate=RATE, pieces=pieces)
+    nudge(learner)
+    listed = next((w for piece in pieces if (w := piece.weights(STEPS, 0.05)) is not None), None)
+    weights = None if listed is None else torch.tensor(listed, dtype=torch.float64)
+    found = gradients(learner, batch, "vmap", 2, weights)
+
+    def loss() -> float:
+        return float(Execution(learner, "vmap")(batch, weights)[0])
+
+    for p, gradient in zip(flat(learner.meta()), found, strict=True):
+        place = int(gradient.abs().argmax())
+        with torch.no_grad():
+            p.view(-1)[place] += 1e-5
+            above = loss()
+            p.view(-1)[place] -= 2e-5
+            below = loss()
+            p.view(-1)[place] += 1e-5
+        assert float(gradient.view(-1)[place]) == pytest.approx((above - below) / 2e-5, rel=1e-6, abs=1e-9)
+
+
+def test_first_and_second_order_differ() -> None:
+    model, batch = curves()
+    learner = Learner(model, functional.mse_loss, steps=STEPS, rate=RATE)
+    one, two = (gradients(learner, batch, "vmap", order, None)[0] for order in (1, 2))
+    assert (one - two).abs().max() > 1e-3
+
+
+def test_the_plain_functions_are_maml() -> None:
+    model, (x, y, query_x, query_y) = curves()
+    params = adapt(model, (x, y), functional.mse_loss, steps=STEPS, rate=RATE)
+    losses, _ = Objective(model, functional.mse_loss, batched=True)(params, query_x, query_y)
+    found = torch.autograd.grad(losses.mean(), list(model.parameters()))
+    learner = Learner(model, functional.mse_loss, steps=STEPS, rate=RATE)
+    right = reference(learner, (x, y, query_x, query_y), 2, None)
+    for a, b in zip(found, right, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+
+
+def test_a_norm_belongs_to_the_layer_before_it() -> None:
+    model, _ = images()
+    assert owners(model, "layer", True) == dict.fromkeys(
+        ("0.weight", "0.bias", "1.weight", "1.bias"), 0
+    ) | dict.fromkeys(("5.weight", "5.bias"), 1)
+
+
+def test_step_weights_sum_to_one_and_end_with_the_last() -> None:
+    for progress in (0.0, 0.1, 0.3):
+        assert sum(step_weights(5, progress, 0.2)) == pytest.approx(1)
+    assert step_weights(5, 0.2, 0.2) == [0, 0, 0, 0, 1]

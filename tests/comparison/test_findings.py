@@ -1,0 +1,256 @@
+"""Verdicts on made-up outcomes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fallow.comparison.findings import Findings, Outcome, Setting, find, judge
+from fallow.evaluate.statistics import holm, paired
+
+DESCRIBED: dict[str, Any] = {"sizes": {"train": 400, "val": 100, "test": 1000}, "classes": ["a", "b"], "shape": [20]}
+SEEDS = range(5)
+NOISE = {seed: 0.002 * (seed - 2) for seed in SEEDS}  # shared by all methods of a seed
+WIGGLE = [0.001, -0.001, 0.0005, -0.0005, 0.0]
+
+
+def runs(method: str, test: float, val: float | None = None, seeds: Any = SEEDS, **changes: Any) -> list[Outcome]:
+    """A method with these means; its own noise is small, so that a hundredth is seen."""
+    own = random.Random(method).sample(WIGGLE, 5)
+    found = [
+        Outcome("data", "mlp", method, seed, f"runs/{method}-{seed}", None, test + NOISE[seed] + own[seed],
+                (test if val is None else val) + NOISE[seed], 2.0, 100, 100.0)
+        for seed in seeds
+    ]  # fmt: skip
+    return [replace(outcome, **changes) for outcome in found]
+
+
+def failed(method: str, seeds: Any = SEEDS, reason: str = "the loss became NaN") -> list[Outcome]:
+    return [Outcome("data", "mlp", method, seed, f"runs/{method}-{seed}", reason) for seed in seeds]
+
+
+def judged(*groups: list[Outcome], overlap: float = 0.0) -> Setting:
+    return judge([outcome for group in groups for outcome in group], DESCRIBED, overlap)
+
+
+def found(*groups: list[Outcome], overlap: float = 0.0, budget: str = "passes") -> Findings:
+    every = [outcome for group in groups for outcome in group]
+    names = {outcome.data for outcome in every}
+    return find(every, dict.fromkeys(names, DESCRIBED), dict.fromkeys(names, overlap), budget)
+
+
+NORMAL, LONG = runs("normal", 0.88), runs("long", 0.9)
+
+
+def test_verdicts() -> None:
+    setting = judged(NORMAL, LONG, runs("llf", 0.93), runs("ema", 0.9), runs("lw", 0.85), failed("seal"))
+    verdicts = {row.method: row.verdict for row in setting.rows}
+    assert verdicts == {
+        "normal": "baseline", "long": "control", "llf": "better", "ema": "no evidence", "lw": "worse", "seal": "failed",
+    }  # fmt: skip
+    assert setting.row("seal").estimate is None
+    assert setting.row("seal").failed == dict.fromkeys(SEEDS, "the loss became NaN")
+    assert setting.rows[0].method == "llf"  # the best on validation first
+    assert setting.rows[-1].method == "seal"  # and what has none last
+
+
+def test_differences_are_the_paired_test_on_test() -> None:
+    llf = runs("llf", 0.93)
+    setting = judged(NORMAL, LONG, llf, overlap=0.25)
+    for reference, group in (("to_normal", NORMAL), ("to_control", LONG)):
+        against = getattr(setting.row("llf"), reference)
+        ours, theirs = ([o.test_accuracy for o in some] for some in (llf, group))
+        assert against.difference == paired(ours, theirs, overlap=0.25, grain=1 / 1000)
+        assert against.method == group[0].method
+    assert setting.row("long").to_control is None
+    assert setting.row("long").to_normal is not None
+    assert setting.row("normal").to_control is not None
+
+
+def test_only_seeds_that_both_have_finished_are_paired() -> None:
+    partial = runs("llf", 0.93, seeds=(0, 1, 4)) + failed("llf", (2, 3))
+    setting = judged(NORMAL, runs("long", 0.9, seeds=(1, 2, 4)) + failed("long", (0, 3)), partial)
+    row = setting.row("llf")
+    assert sorted(row.accuracy) == [0, 1, 4]
+    assert sorted(row.failed) == [2, 3]
+    assert row.to_control is not None
+    long = {o.seed: o.test_accuracy for o in LONG}
+    llf = {o.seed: o.test_accuracy for o in partial}
+    assert row.to_control.difference == paired([llf[1], llf[4]], [long[1], long[4]], grain=1 / 1000)
+
+
+def test_one_common_seed_is_no_evidence() -> None:
+    setting = judged(NORMAL, LONG, runs("llf", 0.99, seeds=(3,)))
+    row = setting.row("llf")
+    assert row.to_control is None
+    assert row.verdict == "no evidence"
+    assert row.estimate is not None
+    assert row.estimate.low is None
+
+
+def test_holm_goes_over_the_methods_that_were_asked() -> None:
+    asked = [runs("llf", 0.905), runs("ema", 0.903), runs("lw", 0.9), failed("seal")]
+    setting = judged(NORMAL, LONG, runs("restart", 0.88, val=0.8), *asked)
+    rows = [setting.row(name) for name in ("llf", "ema", "lw")]
+    against = [row.to_control for row in rows if row.to_control is not None]
+    plain = [each.difference.p for each in against]
+    assert [each.corrected for each in against] == holm(plain)
+    assert len(against) == 3
+    for control in ("normal", "restart"):  # are no questions, and make the others no harder
+        own = setting.row(control).to_control
+        assert own is not None
+        assert own.corrected == own.difference.p
+    wanted = paired(list(rows[0].accuracy.values()), [o.test_accuracy for o in LONG], grain=1 / 1000, questions=4)
+    assert against[0].difference == wanted
+
+
+def test_more_questions_can_turn_a_verdict() -> None:
+    def verdict(*others: list[Outcome]) -> str:
+        return judged(NORMAL, LONG, runs("llf", 0.902), *others).row("llf").verdict
+
+    assert verdict() == "better"
+    assert verdict(*(runs(f"other{i}", 0.9) for i in range(8))) == "no evidence"
+
+
+def test_the_control_is_the_best_on_validation_whatever_test_says() -> None:
+    restart = runs("restart", 0.99, val=0.7)
+    assert judged(NORMAL, runs("long", 0.5, val=0.8), restart).control == "long"
+    assert judged(NORMAL, runs("long", 0.5, val=0.6), restart).control == "restart"
+    assert judged(NORMAL, failed("long"), restart).control == "restart"
+    nothing = judged(NORMAL, failed("long"), failed("restart"), runs("llf", 0.9))
+    assert nothing.control is None
+    assert nothing.row("llf").verdict == "no evidence"
+
+
+def test_the_winner_is_the_best_run_of_the_best_method_on_validation() -> None:
+    llf = runs("llf", 0.5, val=0.95)
+    winner = found(NORMAL, LONG, llf, runs("ema", 0.99, val=0.9)).winner
+    assert winner == llf[4]  # its noise on validation is the highest
+    tied = [replace(o, val_accuracy=0.95) for o in llf]
+    assert found(NORMAL, LONG, tied).winner == tied[0]
+    assert found(failed("normal"), failed("long")).winner is None
+    assert found().winner is None
+    some = found(NORMAL, LONG, failed("llf", range(4)) + runs("llf", 0.5, val=0.99, seeds=(4,))).winner
+    assert some is not None
+    assert (some.method, some.seed) == ("llf", 4)
+
+
+def test_no_choice_looks_at_the_test_split() -> None:
+    draw = random.Random(0)
+    every = [*NORMAL, *LONG, *runs("restart", 0.91), *runs("llf", 0.93), *runs("ema", 0.92)]
+    usual = found(every)
+    for _ in range(20):
+        accuracies = [o.test_accuracy for o in every]
+        draw.shuffle(accuracies)
+        other = found([replace(o, test_accuracy=a) for o, a in zip(every, accuracies, strict=True)])
+        assert other.settings[0].control == usual.settings[0].control
+        assert [row.method for row in other.settings[0].rows] == [row.method for row in usual.settings[0].rows]
+        assert usual.winner is not None
+        assert other.winner is not None
+        assert other.winner.folder == usual.winner.folder
+
+
+def test_intervals_stay_within_what_an_accuracy_can_be() -> None:
+    row = judged(NORMAL, [replace(o, test_accuracy=a) for o, a in zip(LONG, (1, 0.9, 1, 1, 0.7), strict=True)]).row(
+        "long"
+    )
+    assert row.estimate is not None
+    assert row.estimate.high == 1.0
+
+
+SENTENCES = {
+    "no method is shown to beat long, the same compute spent plainly (a difference below 0.2 points would likely go "
+    "unseen).": [runs("ema", 0.9)],
+    "llf (+3.0 points) beats long at equal compute.": [runs("llf", 0.93)],
+    "llf (+3.0 points) and swa (+4.0 points) beat long at equal compute; lw is worse; there is no evidence for ema; "
+    "seal failed.": [
+        runs("llf", 0.93, val=0.95), runs("swa", 0.94), runs("lw", 0.85), runs("ema", 0.9), failed("seal"),
+    ],
+    "no method is shown to beat long, the same compute spent plainly; llf failed.": [failed("llf")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_the_sentence(sentence: str) -> None:
+    assert found(NORMAL, LONG, *SENTENCES[sentence]).sentence == f"On data, {sentence}"
+
+
+def test_the_sentence_in_other_cases() -> None:
+    assert found(NORMAL, failed("long"), runs("llf", 0.9)).sentence == (
+        "On data, there is no verdict yet: no control of equal compute has finished."
+    )
+    one = [runs(name, 0.9, seeds=(0,)) for name in ("normal", "long", "llf", "ema")]
+    assert found(*one).sentence == (
+        "On data, no method is shown to beat long, the same compute spent plainly (one seed cannot tell)."
+    )
+    steps = found(NORMAL, LONG, runs("sam", 0.93, passes=200.0), budget="steps")
+    assert steps.sentence == "On data, sam (+3.0 points) beats long at equal steps."
+    both = found(NORMAL, LONG, [replace(o, data="other") for o in (*NORMAL, *LONG)])
+    assert both.sentence.startswith("On data (mlp), no method")
+    assert " On other (mlp), no method" in both.sentence
+
+
+def many(number: int, **accuracies: float) -> list[Outcome]:
+    """Data sets in all of which the methods come in the same order."""
+    return [
+        replace(o, data=f"set{i}", folder=f"{o.folder}-{i}")
+        for i in range(number)
+        for name, accuracy in accuracies.items()
+        for o in runs(name, accuracy - 0.01 * i)
+    ]
+
+
+def test_several_settings_have_a_matrix_and_a_tree() -> None:
+    across = found(many(6, normal=0.8, long=0.85, llf=0.9)).across
+    assert across is not None
+    assert across.settings == 6
+    assert set(across.methods) == {"normal", "long", "llf"}
+    assert across.marks["normal", "llf"] == "★"  # 1/64 alone, but not after six questions
+    assert across.marks["llf", "normal"] == ""
+    assert str(across.tree) == "llf (best in 6 of 6)"
+    assert found(many(1, normal=0.8, long=0.85)).across is None
+
+
+def test_a_method_that_is_missing_somewhere_is_left_out_of_the_matrix() -> None:
+    outcomes = many(2, normal=0.8, long=0.85, llf=0.9)
+    across = found([replace(o, reason="no", test_accuracy=None) if o.folder.startswith("runs/llf-0") else o
+                    for o in outcomes]).across  # fmt: skip
+    assert across is not None
+    assert "llf" in across.methods  # other seeds have finished
+    gone = [o for o in outcomes if (o.method, o.data) != ("llf", "set1")]
+    across = found(gone, [replace(o, data="set1") for o in failed("llf")]).across
+    assert across is not None
+    assert "llf" not in across.methods
+
+
+def test_settings_in_which_nothing_finished() -> None:
+    findings = found(failed("normal"), failed("long"), [replace(o, data="other") for o in failed("long")])
+    assert findings.across is not None
+    assert findings.across.methods == []
+    assert findings.across.tree is None
+    assert findings.winner is None
+
+
+def test_the_winner_is_of_the_first_data_set() -> None:
+    outcomes = many(2, normal=0.5, long=0.6) + [
+        replace(o, data="set1", folder=f"x{o.folder}") for o in runs("llf", 0.99)
+    ]
+    winner = found(outcomes).winner
+    assert winner is not None
+    assert (winner.data, winner.method) == ("set0", "long")
+    models = [replace(o, model="scnn", val_accuracy=0.9) for o in many(1, normal=0.5, long=0.6)]
+    winner = found(many(1, normal=0.5, long=0.6), models).winner
+    assert winner is not None
+    assert winner.model == "scnn"  # of its models, the best on validation
+
+
+def test_what_could_be_seen_is_the_median_over_the_asked_methods() -> None:
+    setting = judged(NORMAL, LONG, runs("llf", 0.93), runs("ema", 0.9), runs("lw", 0.85))
+    each = sorted(
+        against.difference.smallest for name in ("llf", "ema", "lw") if (against := setting.row(name).to_control)
+    )
+    assert setting.smallest == each[1]
+    assert judged(NORMAL, LONG).smallest is None

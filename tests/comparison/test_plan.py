@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import fallow
+from fallow import methods
+from fallow.base.errors import RequestError
+from fallow.comparison.plan import STEPS, Cell, Plan, cells, default_folder, model_for, settings_for, slug, split_names
+from fallow.core.method import Method
+from fallow.data import load
+from fallow.methods.plain import Normal, Restart
+from tests.comparison.small import MODEL, arrays, plan
+
+FULL = Plan.of(
+    data=["digits", "my images/Ärger 🙂", 'a"b\\c', "del\x7fete"], methods=["llf", "seal:scale=0.1,late=freeze"],
+    models=["mlp:hidden=8,8"], seeds=3, seed=7, quick=True, budget="steps", score="best", train=100, val=0.25, size=32,
+    strict=True, weights="w.safetensors",
+    settings={"lr": 1e-05, "epochs": 3, "augment": "flip", "split": 0.5, "clip": 1, "weight_decay": 0.0},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("whole", [FULL, Plan(data=("digits",)), Plan(data=("digits",), methods=())])
+def test_a_saved_plan_is_the_same_plan(whole: Plan, tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    file.write_text(whole.toml(), "utf-8")
+    assert Plan.of(**Plan.read(file)) == whole
+
+
+def test_settings_that_are_none_are_not_kept() -> None:
+    whole = Plan(data=("digits",), settings={"patience": None, "lr": 0.1})
+    assert whole.settings == {"lr": 0.1}
+    assert "None" not in whole.toml()
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        ({"metods": ["llf"]}, "unknown key of a plan 'metods': did you mean 'methods'?"),
+        ({"data": "digits"}, "data of a plan cannot be 'digits': give a list of names"),
+        ({"data": [1]}, "data of a plan cannot be (1,): give a list of names"),
+        ({"data": []}, "there is no data to compare on"),
+        ({"methods": "llf"}, "methods of a plan cannot be 'llf': give a list of names"),
+        ({"models": None}, "models of a plan cannot be None: give a list of names"),
+        ({"seeds": "4"}, "seeds of a plan cannot be '4'"),
+        ({"seeds": True}, "seeds of a plan cannot be True"),
+        ({"seeds": 2.5}, "seeds of a plan cannot be 2.5"),
+        ({"seeds": None}, "seeds of a plan cannot be None"),
+        ({"seeds": 0}, "seeds is 0: it must be a whole number from 1"),
+        ({"seed": -1}, "seed is -1: it must be a whole number from 0"),
+        ({"quick": "yes"}, "quick of a plan cannot be 'yes'"),
+        ({"settings": 3}, "settings of a plan cannot be 3"),
+        ({"settings": ["lr"]}, "settings of a plan cannot be ('lr',)"),
+        ({"settings": {"lrate": 3}}, "unknown setting 'lrate'"),
+        ({"settings": {"lr": "big"}}, "lr is big: it must be a finite number"),
+        ({"settings": {"seed": 1}}, "seed is set in the settings: give seed and seeds of the plan"),
+        ({"budget": "time"}, "unknown budget 'time'"),
+        ({"score": "first"}, "unknown score 'first'"),
+        ({"val": 0}, "val is 0: a comparison chooses on validation"),
+        ({"val": 1.0}, "val is 1.0"),
+        ({"val": float("nan")}, "val is nan"),
+        ({"methods": ["lff"]}, "unknown method 'lff': did you mean 'llf'?"),
+        ({"methods": ["llf:"]}, "'' in 'llf:' is no setting"),
+        ({"methods": ["llf:scale=1"]}, "unknown setting of llf 'scale'"),
+        ({"data": ["digits", "digits"]}, "data 'digits' is named twice"),
+        ({"data": ["a", "./a/"]}, "data 'a' is named twice"),
+        ({"models": ["mlp", "scnn", "mlp"]}, "model 'mlp' is named twice"),
+    ],
+)
+def test_wrong_plans(changes: dict[str, Any], answer: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        Plan.of(**{"data": ["digits"]} | changes)
+    assert answer in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"data = [", b"\xff\xfe", b"data = 1\ndata = 2"])
+def test_a_file_that_is_no_toml(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_bytes(content)
+    with pytest.raises(RequestError, match=r"plan\.toml is no TOML"):
+        Plan.read(tmp_path / "plan.toml")
+    with pytest.raises(RequestError, match=r"gone\.toml cannot be read: No such file"):
+        Plan.read(tmp_path / "gone.toml")
+    with pytest.raises(RequestError, match="cannot be read: Is a directory"):
+        Plan.read(tmp_path)
+
+
+def test_the_controls_belong_to_every_comparison() -> None:
+    def of(*names: str) -> tuple[str, ...]:
+        return Plan(data=("digits",), methods=names).methods
+
+    assert of("ema") == ("normal", "long", "ema")  # nothing restarts a schedule here
+    assert of("ema", "llf") == ("normal", "long", "restart", "ema", "llf")
+    assert of("ema", "long", "normal") == ("normal", "long", "ema")
+    assert of() == ("normal", "long")
+    assert of("restart:reset_optimizer=True") == ("normal", "long", "restart", "restart:reset_optimizer=True")
+    assert set(fallow.comparison.plan.METHODS) <= set(Plan(data=("digits",)).methods)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        ["llf", "llf:biases=True", " llf:norm_affine=true ,biases=True"],
+        ["seal:scale=1", "seal:scale=1.0", "seal:share=0.25,scale=1"],
+        ["seal:late=freeze,scale=0.1", "seal:scale=0.1,late=freeze"],
+        ["llf+ema", "llf + ema:decay=0.999"],
+    ],
+)
+def test_a_method_in_several_spellings_is_one_method(spellings: list[str]) -> None:
+    assert len(set(plan("digits", *spellings).methods) - {"normal", "long", "restart"}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("llf", ["llf"]),
+        ("llf,ema", ["llf", "ema"]),
+        (" llf , ema  swa\n", ["llf", "ema", "swa"]),
+        ("seal:scale=0.1,late=freeze,ema", ["seal:scale=0.1,late=freeze", "ema"]),
+        ("seal:scale=0.1, late=freeze, ema", ["seal:scale=0.1, late=freeze", "ema"]),
+        ("llf+ema,seal:ascent=adaptive+swa:start=0.5 dsd", ["llf+ema", "seal:ascent=adaptive+swa:start=0.5", "dsd"]),
+        ("born-again,mlp:hidden=64,64", ["born-again", "mlp:hidden=64,64"]),
+        ("my.models:net,resnet18:width=16,norm=layer,scnn", ["my.models:net", "resnet18:width=16,norm=layer", "scnn"]),
+        ("llf,,ema,", ["llf", "ema"]),
+        ("", []),
+    ],
+)
+def test_names_in_one_string(text: str, names: list[str]) -> None:
+    assert split_names(text) == names
+
+
+def planned(asked: Plan) -> dict[tuple[str, int], Cell]:
+    loaded = {source: load(source, seed=asked.seed, val=asked.val, train=asked.train) for source in asked.data}
+    return {(cell.method, cell.seed): cell for cell in cells(asked, loaded)}
+
+
+@dataclasses.dataclass(eq=False)
+class Twice(Method):
+    """Needs two passes a step, as SAM does."""
+
+    name = "twice"
+    summary = "two passes a step"
+    passes: ClassVar[float] = 2.0
+
+
+class TwiceRestarting(Twice):
+    name = "twice-restarting"
+    generational = True
+
+
+class Thrice(Twice):
+    name = "thrice"
+    passes = 3.0
+
+
+@pytest.fixture
+def costly(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in (Twice, TwiceRestarting, Thrice):
+        monkeypatch.setitem(methods.REGISTRY, kind.name, kind)
+
+
+@pytest.mark.usefixtures("costly")
+def test_equal_compute(tmp_path: Path) -> None:
+    data = arrays(tmp_path / "few.npz")  # 38 to train on: three steps an epoch
+    asked = plan(data, "twice", "twice-restarting", "thrice", settings={"generations": 4, "epochs": 5})
+    found = planned(asked)
+    assert found["long", 0].steps == found["restart", 0].steps == 4 * 5 * 3
+    assert found["normal", 0].steps == 5 * 3
+    assert found["twice", 0].steps == 2 * 5 * 3  # exactly half, though 5 epochs have no half
+    assert found["thrice", 0].steps == 7 * 3  # 20/3 epochs
+    assert found["twice-restarting", 0].steps == 4 * 2 * 3
+    for cell in found.values():  # the training makes of the settings what was planned
+        method = methods.build(cell.method)
+        generations, epochs = method.plan(cell.settings["generations"], cell.settings["epochs"])
+        assert generations * epochs == cell.epochs
+        assert cell.passes == cell.steps * method.passes
+    steps = planned(dataclasses.replace(asked, budget="steps"))
+    assert {cell.steps for (name, _), cell in steps.items() if name != "normal"} == {4 * 5 * 3}
+
+
+@pytest.mark.usefixtures("costly")
+def test_costly_methods_have_one_epoch_at_least(tmp_path: Path) -> None:
+    found = planned(plan(arrays(tmp_path / "few.npz"), "thrice", settings={"generations": 1, "epochs": 1}))
+    assert found["thrice", 0].epochs == 1
+
+
+def test_every_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    data = [arrays(tmp_path / "one" / "same.npz"), arrays(tmp_path / "two" / "same.npz")]
+    asked = plan(data, "seal:scale=0.1", "seal:scale=0.5", "llf+ema", models=["mlp:hidden=8,8", "mlp:hidden=8", "mlp"])
+    loaded = {source: load(source) for source in data}
+    found = cells(asked, loaded)
+    assert len(found) == 2 * 2 * 3 * 6
+    assert len({cell.folder for cell in found}) == len(found)
+    assert all(cell.folder.startswith("runs/same-mlp-") for cell in found)
+    assert all(len(Path(cell.folder).name) < 255 for cell in found)
+    assert cells(asked, loaded) == found  # always the same ones
+
+
+def test_long_names_still_fit_a_file_system(tmp_path: Path) -> None:
+    long = "seal:share=0.125,scale=0.123456,late=redraw,reverse=True,decay=False,momentum=keep,ascent=adaptive"
+    other = long.replace("adaptive", "adaptive,rho=0.5")
+    found = planned(plan(arrays(tmp_path / f"{'x' * 200}.npz"), f"{long}+ema", f"{other}+ema"))
+    names = {Path(cell.folder).name for cell in found.values()}
+    assert len(names) == len(found)
+    assert max(map(len, names)) < 255
+    assert slug("a/b c:d=1,é") == "a_b_c_d=1"
+
+
+def test_long_runs_of_a_seed_start_first(tmp_path: Path) -> None:
+    data = arrays(tmp_path / "few.npz")
+    order = [(cell.seed, cell.passes) for cell in cells(plan(data, "llf"), {data: load(data)})]
+    assert order == sorted(order, key=lambda item: (item[0], -item[1]))
+
+
+def test_defaults_follow_from_the_data() -> None:
+    assert model_for((1, 8, 8)) == "scnn:width=8,dense=64"
+    few, quick = Plan(data=("digits",)), Plan(data=("digits",), quick=True)
+    assert settings_for(few, 40) == {"batch_size": 32, "epochs": 50, "generations": 4}  # no more than that
+    assert settings_for(few, 640) == {"batch_size": 32, "epochs": round(STEPS / 20), "generations": 4}
+    assert settings_for(quick, 640)["epochs"] == round(STEPS / 4 / 20)
+    assert settings_for(few, 60_000) == {"batch_size": 128, "epochs": 5, "generations": 4}  # and no fewer
+    asked = Plan(data=("digits",), settings={"epochs": 3, "batch_size": 10, "generations": 2})
+    assert settings_for(asked, 100) == {"epochs": 3, "batch_size": 10, "generations": 2}
+
+
+def test_an_existing_comparison_may_be_asked_for_more() -> None:
+    stored = plan(["digits"], "ema", seeds=3)
+    more = plan(["digits", "synthetic"], "llf", seeds=2, models=["mlp"]).merged(stored.describe(), Path("out"))
+    assert more.data == ("digits", "synthetic")
+    assert more.methods == ("normal", "long", "restart", "ema", "llf")  # what was asked once stays
+    assert more.models == (MODEL, "mlp")
+    assert more.seeds == 3
+    assert stored.merged(stored.describe(), Path("out")) == stored
+    same = plan(["digits"], "seal:scale=1.0").merged(plan(["digits"], "seal:scale=1").describe(), Path("out"))
+    assert same.methods[-1] == "seal:scale=1"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 1}, {"quick": True}, {"budget": "steps"}, {"score": "best"}, {"train": 50}, {"val": 0.3},
+        {"size": 8}, {"strict": True}, {"weights": "w.pt"}, {"settings": {"lr": 0.1}}, {"models": []},
+        {"data": ["synthetic"]},
+    ],
+)  # fmt: skip
+def test_another_plan_is_refused(changes: dict[str, Any]) -> None:
+    stored = plan(["digits"], "ema")
+    key = next(iter(changes))
+    with pytest.raises(RequestError, match=f"out holds another comparison: its {key} is .*; choose another --out"):
+        plan(**{"data": ["digits"]} | changes).merged(stored.describe(), Path("out"))
+
+
+def test_default_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def folder(*data: str, **changes: Any) -> str:
+        return str(default_folder(Plan(data=data, **changes)))
+
+    assert folder("digits") == "comparisons/digits"
+    assert folder("digits", quick=True) == "comparisons/digits-quick"
+    assert folder("digits", "a/b/photos of cats/") == "comparisons/digits+photos_of_cats"
+    assert folder("a/table.npz") == "comparisons/table"
+    assert folder("synthetic:alpha=0.5") == "comparisons/synthetic_alpha=0.5"
+    (tmp_path / "pictures").mkdir()
+    monkeypatch.chdir(tmp_path / "pictures")
+    assert folder(".") == "comparisons/pictures"
+    assert len(Path(folder(*(f"data{i:04}" for i in range(100)))).name) < 100
+
+
+def test_paths_have_one_spelling_and_stay_paths() -> None:
+    assert Plan(data=("./a//b/", "./digits", "synthetic:alpha=1", "~/x")).data == (
+        "a/b", "./digits", "synthetic:alpha=1", "~/x",
+    )  # fmt: skip
+
+
+def test_classes_named_here_are_what_they_say() -> None:
+    assert Normal().passes == Restart().passes == 1
+    assert fallow.BornAgain().passes > 1
