@@ -36,7 +36,7 @@ def test_tasks_are_paired_across_methods() -> None:
     fresh = {}
     for name, result in (("first", first), ("second", second)):
         torch.manual_seed(0)
-        learner = result.model
+        learner = result.network
         with torch.no_grad():
             for p in learner.model.parameters():
                 p.fill_(0.1)
@@ -53,17 +53,17 @@ def test_the_result_and_its_interval(tmp_path: Path) -> None:
     assert written["test"]["loss"]["mean"] == pytest.approx(sum(each) / 12)
     kept = load_file(tmp_path / "run" / "best.safetensors")
     assert any(key.startswith("attenuator.") for key in kept)  # φ is kept with θ
-    for key, value in result.model.state_dict().items():
+    for key, value in result.network.state_dict().items():
         assert torch.equal(kept[key], value)
 
 
 def test_meta_parameters_of_the_pieces_are_trained() -> None:
     result = fallow.fewshot(None, CURVES, "l2f+learned-rates:start=0.02", **FEW)
-    rates = result.model.learned_rates.rate
+    rates = result.network.learned_rates.rate
     assert rates.shape == (5, 3)
     assert (rates != 0.02).all()
     torch.manual_seed(1)
-    assert any(p.grad is not None for p in result.model.attenuator.parameters())
+    assert any(p.grad is not None for p in result.network.attenuator.parameters())
 
 
 def test_l2f_starts_gamma_where_it_is_told() -> None:
@@ -92,7 +92,7 @@ def test_running_statistics_are_never_changed(behaviour: str, execution: str, ta
     for name, buffer in model.named_buffers():
         assert torch.equal(buffer, before[name]), name
     if behaviour == "per-step":
-        mean = getattr(result.model.statistics, "2/running_mean")
+        mean = getattr(result.network.statistics, "2/running_mean")
         assert mean.shape == (6, 8)
         assert all(not torch.equal(mean[i], mean[j]) for i in range(6) for j in range(i))
 

@@ -13,7 +13,7 @@ from fallow import models
 from fallow.base.lock import locked
 from fallow.data import Data
 from fallow.data.stream import stream
-from fallow.evaluate.accuracy import score
+from fallow.evaluate.score import score
 from fallow.methods import build
 from tests.conftest import small_images, small_tasks
 from tests.contract.catalogue import MODEL, PLAIN, SETTINGS, SPECS, TASK_MODEL, TASK_SPECS, extras
@@ -53,7 +53,7 @@ def test_two_processes_train_like_one(number: int, trained: Path) -> None:
     if build(SPECS[number]).draws_locally:
         assert accuracy(first, images) > 0.6  # as well as one, if not alike; chance is a third
         return
-    alone = fallow.fit(MODEL, images, SPECS[number], **SETTINGS, **extras(number)).model.state_dict()
+    alone = fallow.fit(MODEL, images, SPECS[number], **SETTINGS, **extras(number)).network.state_dict()
     for name, value in alone.items():
         torch.testing.assert_close(first[name], value, rtol=0, atol=1e-5, msg=name)
 

@@ -43,8 +43,8 @@ def test_the_first_generation_is_ordinary(spec: str, images: Data) -> None:
     if not (method.generational and method.ordinary_start):
         pytest.skip("no generations, or none that is ordinary")
     settings = SETTINGS | {"generations": 1}
-    mine = fallow.fit(MODEL, images, method, **settings).model
-    ordinary = fallow.fit(MODEL, images, "normal", **settings).model
+    mine = fallow.fit(MODEL, images, method, **settings).network
+    ordinary = fallow.fit(MODEL, images, "normal", **settings).network
     for (name, a), b in zip(mine.named_parameters(), ordinary.parameters(), strict=True):
         assert torch.equal(a, b), name
 

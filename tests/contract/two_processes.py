@@ -19,12 +19,12 @@ def main(folder: Path) -> None:
     images = small_images(n=95)  # an odd number: the processes hold unequal shares of some batches
     for number, spec in enumerate(SPECS):
         result = fallow.fit(MODEL, images, spec, engine=fabric, **SETTINGS, **extras(number))
-        torch.save(result.model.state_dict(), folder / f"{number}-{fabric.global_rank}.pt")
+        torch.save(result.network.state_dict(), folder / f"{number}-{fabric.global_rank}.pt")
     tasks = small_tasks()
     for number, spec in enumerate(TASK_SPECS):
         result = fallow.fewshot(TASK_MODEL, tasks, spec, engine=fabric, **PLAIN, meta_batch=5)
         torch.save(
-            result.model.state_dict() | {"test": torch.tensor(result.loss)},
+            result.network.state_dict() | {"test": torch.tensor(result.loss)},
             folder / f"tasks-{number}-{fabric.global_rank}.pt",
         )
 

@@ -152,5 +152,5 @@ def test_a_run_stopped_in_any_hook_does_the_rest_and_nothing_twice(
         assert at <= stop  # nothing is left out
         if live == 0.0:
             assert stop - at <= 8  # and little is done again: a step, and the end of an epoch
-        assert equal(weights(result.model), wanted)
+        assert equal(weights(result.network), wanted)
         assert [(row["generation"], row["epoch"]) for row in result.history] == [(1, 1), (1, 2), (2, 1), (2, 2)]

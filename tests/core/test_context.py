@@ -122,7 +122,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(
     with pytest.raises(RequestError, match=r"its settings.lr is 0\.05, not 0\.01"):
         fallow.fit(Net(), points(), loss=Loss(None), out=tmp_path, resume=True, **(settings | {"lr": 0.01}))
     result = fallow.fit(Net(), points(), loss=Loss(None), out=tmp_path, resume=True, **settings)
-    assert equal(weights(result.model), weights(whole.model))
+    assert equal(weights(result.network), weights(whole.network))
 
 
 def test_the_learning_rate_in_the_message_is_the_optimisers() -> None:

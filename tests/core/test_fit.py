@@ -51,14 +51,14 @@ def test_data_of_the_user(kind: str, method: str) -> None:
     again = fallow.fit(Net(), data, method, **(TINY | {"epochs": 4}))
     assert first.history[-1]["train_loss"] < first.history[0]["train_loss"]
     assert ("test_accuracy" in first.last) == (kind != "loader")  # a loader alone is taken as it is
-    assert equal(weights(first.model), weights(again.model))
+    assert equal(weights(first.network), weights(again.network))
 
 
 def test_a_module_is_trained_in_place() -> None:
     net = Net()
     before = weights(net)
     result = fallow.fit(net, points(), **TINY)
-    assert result.model is net
+    assert result.network is net
     assert not equal(before, weights(net))
 
 
@@ -85,7 +85,7 @@ def test_the_random_state_of_the_caller_is_untouched(fails: bool) -> None:
 def test_seeds() -> None:
     def train(seed: int) -> dict[str, torch.Tensor]:
         torch.manual_seed(random.randrange(99))  # whatever the caller did before
-        return weights(fallow.fit("mlp:hidden=8", points(), "llf", **(TINY | {"seed": seed})).model)
+        return weights(fallow.fit("mlp:hidden=8", points(), "llf", **(TINY | {"seed": seed})).network)
 
     assert equal(train(1), train(1))
     assert not equal(train(1), train(2))
@@ -143,7 +143,7 @@ def test_an_optimiser_as_instance_factory_and_name_gives_the_same_bits() -> None
     options = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "fused": True}
 
     def train(net: nn.Module, optimizer) -> dict[str, torch.Tensor]:
-        return weights(fallow.fit(net, points(), "llf", optimizer=optimizer, **TINY).model)
+        return weights(fallow.fit(net, points(), "llf", optimizer=optimizer, **TINY).network)
 
     net = Net()
     instance = train(net, torch.optim.SGD(net.parameters(), **options))
@@ -223,8 +223,8 @@ def test_pretrained_weights_are_no_initialisation(tmp_path) -> None:
 def test_methods_do_not_carry_anything_over() -> None:
     for spec in ("seal:ascent=adaptive", "born-again", "llf"):
         method = methods.build(spec)
-        first = weights(fallow.fit(Net(), points(), method, **(TINY | {"epochs": 4})).model)
-        assert equal(first, weights(fallow.fit(Net(), points(), method, **(TINY | {"epochs": 4})).model))
+        first = weights(fallow.fit(Net(), points(), method, **(TINY | {"epochs": 4})).network)
+        assert equal(first, weights(fallow.fit(Net(), points(), method, **(TINY | {"epochs": 4})).network))
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_a_finished_run_says_the_same_again_and_writes_nothing(tmp_path: Path) -
     before = {path.name: (path.read_bytes(), path.stat().st_ino) for path in tmp_path.iterdir()}
     again = fit(tmp_path, resume=True)
     assert again.describe() == first.describe() == json.loads((tmp_path / "result.json").read_text())
-    assert equal(weights(first.model), weights(again.model))
+    assert equal(weights(first.network), weights(again.network))
     assert equal(first.best_weights, again.best_weights)
     rewritten = {"metrics.jsonl"}
     for path in tmp_path.iterdir():
@@ -164,7 +164,7 @@ def test_the_outcome_is_written_when_the_run_was_killed_just_before(
     assert not (tmp_path / "result.json").exists()
     result = fit(tmp_path, resume=True)
     assert (tmp_path / "result.json").exists()
-    assert equal(weights(result.model), weights(fit(tmp_path / "whole").model))
+    assert equal(weights(result.network), weights(fit(tmp_path / "whole").network))
 
 
 def test_a_damaged_checkpoint_goes_on_from_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,4 +186,4 @@ def test_a_damaged_checkpoint_goes_on_from_the_one_before(tmp_path: Path, monkey
     with pytest.raises(RequestError, match=r"move checkpoint\.previous over it"):
         fit(out, resume=True)
     (out / "checkpoint.previous").replace(checkpoint)
-    assert equal(weights(fit(out, resume=True).model), weights(whole.model))
+    assert equal(weights(fit(out, resume=True).network), weights(whole.network))

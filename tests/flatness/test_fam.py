@@ -80,7 +80,7 @@ def test_logs_the_mean_of_the_epoch() -> None:
 def test_makes_the_network_flatter() -> None:
     found = [fallow.fit(Net(), points(), spec, **(TINY | {"epochs": 20})) for spec in ("long", "fam:strength=0.03")]
     x, y = points().train.x, points().train.y
-    plain, flat = (relative_flatness(result.model, "first", x, y).item() for result in found)
+    plain, flat = (relative_flatness(result.network, "first", x, y).item() for result in found)
     assert flat < 0.8 * plain
 
 

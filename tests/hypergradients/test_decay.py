@@ -54,9 +54,9 @@ LONG = {
 def test_without_meta_updates_it_is_the_optimisers_own_decay(per: str, images: Data) -> None:
     settings = SETTINGS | {"weight_decay": 0.05, "generations": 1}
     with pytest.warns(RuntimeWarning, match="learns nothing in 24 steps: its first meta-update comes after 1000"):
-        mine = fallow.fit(MODEL, images, ImplicitDecay(per=per, warmup=1000), **settings).model
-    ordinary = fallow.fit(MODEL, images, "long", **settings).model
-    other = fallow.fit(MODEL, images, "long", **(settings | {"weight_decay": 0.0})).model
+        mine = fallow.fit(MODEL, images, ImplicitDecay(per=per, warmup=1000), **settings).network
+    ordinary = fallow.fit(MODEL, images, "long", **settings).network
+    other = fallow.fit(MODEL, images, "long", **(settings | {"weight_decay": 0.0})).network
     for a, b, c in zip(mine.parameters(), ordinary.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
         assert not torch.allclose(a, c, rtol=1e-2)
@@ -124,7 +124,7 @@ def test_the_record_of_a_meta_update(images: Data, tmp_path) -> None:
         assert row["meta"]["val_loss"] == pytest.approx(row["val_loss"], rel=1e-5)
         assert row["meta"]["products"] == 5
         assert all(value > 0 for value in row["decay"].values())
-    layers = {name.rpartition(".")[0] for name, _ in result.model.named_parameters()}
+    layers = {name.rpartition(".")[0] for name, _ in result.network.named_parameters()}
     assert set(result.history[0]["decay"]) == layers
     assert len({json.dumps(row["decay"]) for row in result.history}) == 12
     # 12 meta-updates: 4 batches of 16 differentiated once and five times twice, and 30 validation examples once

@@ -110,7 +110,7 @@ def test_ema_is_the_formula(spec: str) -> None:
     result = fallow.fit(Normed(), points(), build(spec) + watch, **(TINY | {"epochs": 5}))
     wanted = moving(watch.steps, 0.3 if "0.3" in spec else 0.9 if "0.9" in spec else 0.999)
     assert len(watch.steps) == (10 if "restart" in spec else 20)  # of the last generation: the average starts again
-    for name, value in weights(result.model).items():
+    for name, value in weights(result.network).items():
         if value.is_floating_point():  # running statistics as well
             torch.testing.assert_close(value, wanted[name], rtol=1e-12, atol=1e-14, msg=name)
             assert not torch.equal(value, watch.steps[-1][name]), name
@@ -125,8 +125,8 @@ def test_an_average_changes_nothing_in_the_training(spec: str) -> None:
     mine = fallow.fit(net, points(), spec, **settings)
     other = fallow.fit(Net(), points(), "long", **settings)
     assert [row["train_loss"] for row in mine.history] == [row["train_loss"] for row in other.history]
-    assert mine.model is net  # trained in place, and it holds the average
-    assert not equal(weights(mine.model), weights(other.model))
+    assert mine.network is net  # trained in place, and it holds the average
+    assert not equal(weights(mine.network), weights(other.network))
 
 
 @pytest.mark.parametrize("rival", ["ema", "swa:start=0"])
@@ -144,15 +144,15 @@ def test_what_is_forgotten_is_measured_at_the_model_itself(rival: str, forgettin
 def test_an_average_takes_in_what_another_method_builds_in(images: Data) -> None:
     for spec in ("lw+ema", "ema+lw"):
         result = fallow.fit("scnn:width=4,dense=16", images, spec, generations=2, epochs=2, seed=1)
-        assert "conv1.fixed_norm.std" in result.model.state_dict()
-        assert result.model.conv1.fixed_norm.std != 1
+        assert "conv1.fixed_norm.std" in result.network.state_dict()
+        assert result.network.conv1.fixed_norm.std != 1
 
 
 def test_swa_is_the_mean_of_the_epochs_weights() -> None:
     watch = Watch()
     result = fallow.fit(Net(dtype=torch.float64), points(), SWA(start=0.5) + watch, generations=1, epochs=8, lr=0.05)
     assert watch.itself == [True] * 3 + [False] * 5  # from the end of the fourth epoch on, half of the training
-    for name, value in weights(result.model).items():
+    for name, value in weights(result.network).items():
         wanted = torch.stack([epoch[name] for epoch in watch.epochs[3:]]).mean(0)
         torch.testing.assert_close(value, wanted, rtol=1e-13, atol=1e-15)
 
@@ -162,7 +162,7 @@ def test_swa_starts_again_with_every_generation() -> None:
     settings = TINY | {"epochs": 4}
     result = fallow.fit(Net(dtype=torch.float64), points(), build("restart+swa:start=0.75") + watch, **settings)
     assert watch.itself == [True, True, False, False] * 2
-    for name, value in weights(result.model).items():
+    for name, value in weights(result.network).items():
         wanted = (watch.epochs[2][name] + watch.epochs[3][name]) / 2
         torch.testing.assert_close(value, wanted, rtol=1e-13, atol=1e-15)
 
@@ -410,17 +410,17 @@ def test_the_hooks_are_gone_whatever_happens() -> None:
 @pytest.mark.parametrize("spec", ["dropout", "dropout+ema", "ema+dropout:where=dense"])
 def test_what_comes_back_is_plain(spec: str) -> None:
     result = fallow.fit(Net(), points(), spec, **TINY)
-    assert list(result.model.state_dict()) == list(Net().state_dict())
-    assert equal(weights(pickle.loads(pickle.dumps(result.model))), weights(result.model))
-    assert not any(module._forward_pre_hooks for module in result.model.modules())
+    assert list(result.network.state_dict()) == list(Net().state_dict())
+    assert equal(weights(pickle.loads(pickle.dumps(result.network))), weights(result.network))
+    assert not any(module._forward_pre_hooks for module in result.network.modules())
 
 
 def test_dropout_takes_effect_and_none_is_ordinary_training() -> None:
-    plain = weights(fallow.fit(Net(), points(), "long", **TINY).model)
-    assert equal(weights(fallow.fit(Net(), points(), "dropout:rate=0", **TINY).model), plain)
-    assert not equal(weights(fallow.fit(Net(), points(), "dropout", **TINY).model), plain)
-    both = weights(fallow.fit(Net(), points(), "mixup+dropout", **TINY).model)
-    assert not equal(both, weights(fallow.fit(Net(), points(), "mixup", **TINY).model))
+    plain = weights(fallow.fit(Net(), points(), "long", **TINY).network)
+    assert equal(weights(fallow.fit(Net(), points(), "dropout:rate=0", **TINY).network), plain)
+    assert not equal(weights(fallow.fit(Net(), points(), "dropout", **TINY).network), plain)
+    both = weights(fallow.fit(Net(), points(), "mixup+dropout", **TINY).network)
+    assert not equal(both, weights(fallow.fit(Net(), points(), "mixup", **TINY).network))
 
 
 def test_dropout_takes_a_model_of_one_layer() -> None:
@@ -431,7 +431,7 @@ def test_dropout_takes_a_model_of_one_layer() -> None:
 def test_an_average_takes_what_pruning_leaves_in_either_order(images: Data) -> None:
     settings = {"generations": 2, "epochs": 2, "batch_size": 16, "lr": 0.05, "seed": 1}
     first, second = (
-        fallow.fit("scnn:width=4,dense=16", images, spec, **settings).model for spec in ("ema+imp", "imp+ema")
+        fallow.fit("scnn:width=4,dense=16", images, spec, **settings).network for spec in ("ema+imp", "imp+ema")
     )
     for a, b in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(a, b)

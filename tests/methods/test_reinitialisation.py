@@ -18,7 +18,7 @@ from fallow import models
 from fallow.core import checkpoint, loop
 from fallow.core.context import Context
 from fallow.data import Data
-from fallow.evaluate.accuracy import score
+from fallow.evaluate.score import score
 from fallow.methods import build
 from fallow.training.fit import prepare
 from fallow.weights import FixedNorm, insert_norms, is_norm, matrices, slim

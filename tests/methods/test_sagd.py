@@ -52,6 +52,6 @@ def test_weight_decay_shrinks_whichever_way_the_gradient_points() -> None:
 
 
 def test_a_probability_of_0_is_ordinary_training() -> None:
-    a = fallow.fit(Net(), points(), SAGD(0.0), **TINY).model
-    b = fallow.fit(Net(), points(), "long", **TINY).model
+    a = fallow.fit(Net(), points(), SAGD(0.0), **TINY).network
+    b = fallow.fit(Net(), points(), "long", **TINY).network
     assert equal(weights(a), weights(b))

@@ -167,7 +167,7 @@ def foreign(share: float = 0.5) -> Data:
 
 def test_weights_start_at_one_and_stay_so_in_the_warm_up() -> None:
     settings = SETTINGS | {"epochs": 2}
-    plain = fallow.fit(MODEL, foreign(), "fixmatch:threshold=0.5", **settings).model
+    plain = fallow.fit(MODEL, foreign(), "fixmatch:threshold=0.5", **settings).network
     waiting = fallow.fit(MODEL, foreign(), "confidence:threshold=0.5,warmup=1000", **settings)
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), waiting.model.parameters(), strict=True))
     assert waiting.history[-1]["weight_mean"] == 1

@@ -147,7 +147,7 @@ def test_labels_of_unlabelled_images_change_nothing() -> None:
     data = small_images(n=24)
     hidden = replace(data, unlabelled=Examples(data.unlabelled.x, torch.full((60,), UNKNOWN)))
     settings = {"generations": 1, "epochs": 2, "batch_size": 16}
-    first, second = (fallow.fit(MODEL, d, "fixmatch:threshold=0.5", **settings).model for d in (data, hidden))
+    first, second = (fallow.fit(MODEL, d, "fixmatch:threshold=0.5", **settings).network for d in (data, hidden))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
 
 

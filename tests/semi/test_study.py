@@ -24,7 +24,7 @@ def test_the_baseline_is_fixmatch_without_its_second_term() -> None:
         fit(PLAN.model, data, method, **PLAN.settings())
         for method in (Supervised(steps=4), FixMatch(steps=4, weight=0.0))
     ]
-    for ours, theirs in zip(*(result.model.parameters() for result in made), strict=True):
+    for ours, theirs in zip(*(result.network.parameters() for result in made), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
     assert made[0].passes == 8  # a forward and backward for each of eight steps
     assert made[1].passes == 8 * 15

@@ -55,7 +55,7 @@ class Progress:
         words = [
             f"generation {clock.generation + 1}/{clock.generations}",
             f"epoch {clock.epoch + 1}/{clock.epochs}",
-            "climbing" if ctx.phase == "ascent" else "",
+            "climbing" if ctx.disturbed else "",
             f"loss {loss:.3f}" if loss is not None else "",
             f"validation {100 * accuracy:.1f} %" if accuracy is not None else "",
         ]

@@ -111,7 +111,7 @@ def with_inner(method: str, **settings: Any) -> Any:
     given = {key: value for key, value in settings.items() if value is not None}
     if not given:
         return built
-    parts = built.methods if isinstance(built, Together) else (built,)
+    parts = built.parts
     if not any(isinstance(part, MAML) for part in parts):
         raise RequestError(f"{built.name} has no inner loop: leave {' and '.join(given)} out")
     changed = [dataclasses.replace(part, **given) if isinstance(part, MAML) else part for part in parts]

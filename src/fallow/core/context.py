@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,34 +15,55 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, WorkError
 from fallow.base.seeds import mix
-from fallow.evaluate.accuracy import Score
+from fallow.core.clock import Clock
+from fallow.core.schedule import Schedule
+from fallow.evaluate.score import Score
 from fallow.weights import Partition, redraw
 
 if TYPE_CHECKING:
-    from fallow.core.clock import Clock
     from fallow.core.method import Method
     from fallow.core.record import RunFolder
-    from fallow.core.schedule import Schedule
     from fallow.core.settings import Settings
-    from fallow.data import Data
     from fallow.data.stream import Stream
+    from fallow.data.targets import Target
+    from fallow.problems import Problem
 
 Batch = tuple[Tensor, ...]  # examples and targets, and what else a method's stream brings for each
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
+KEPT = (  # what a checkpoint holds as it is
+    "seen", "row", "history", "waited", "lowest", "best", "generation_best", "generations", "outputs", "passes",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a training is carried out: where, how often it is kept, who looks on; nothing that changes what is learned."""
+
+    out: Path | None = None
+    resume: bool = False
+    device: str = "auto"
+    devices: int = 1
+    engine: Any = None  # a launched Lightning Fabric
+    workers: int | None = None
+    observer: Callable[[Context], None] | None = None
+    checkpoint_every: float = 15.0  # seconds
+    test_at_end: bool = False  # look at the test split only at the end, not after every generation
+    keep_generations: bool = False  # the weights after each, in the folder
+
 
 class Context:
-    """One training as it stands: the model, the optimiser, the data, the clock.
+    """One training as it stands: the model, the optimiser, the problem, the clock.
 
     ==================  ====================================================================
     ``model``           the user's module (``wrapped`` is what the engine made of it)
     ``optimizer``       the one optimiser; methods may split its groups in ``begin``
-    ``criterion``       loss of (output, targets)
+    ``problem``         what is learned: data, target, streams, losses, metrics
+    ``criterion``       loss of (output, targets) to train by; ``plain_loss`` the one to judge by
     ``train, val, test``  streams of batches (``val`` and ``test`` may be None)
     ``clock``           generation, epoch, step, progress
     ``partition``       early, late, head (found when first asked for)
     ``rng``             a generator on the CPU, the same on every process
-    ``phase``           "descent", or "ascent" while a method climbs
     ``output``          the model's output in the last call of ``predict``
     ``loss``            the method's loss of the present micro-batch, for penalties to look at
     ==================  ====================================================================
@@ -48,39 +71,37 @@ class Context:
 
     def __init__(
         self,
-        *,
         model: nn.Module,
+        problem: Problem,
         method: Method,
-        data: Data,
         settings: Settings,
+        *,
         engine: Any,
-        optimizer: torch.optim.Optimizer,
         wrapped: nn.Module,
-        criterion: Criterion,
-        measure: Criterion,
-        streams: dict[str, Stream | None],
-        clock: Clock,
-        schedule: Schedule,
-        initialiser: Any = None,
-        folder: RunFolder | None = None,
-        observer: Callable[[Context], None] | None = None,
-        checkpoint_every: float = 15.0,
-        test_at_end: bool = False,
-        keep_generations: bool = False,
+        optimizer: torch.optim.Optimizer,
+        initialiser: Any,
+        loss: Criterion | None = None,
+        run: RunOptions | None = None,
     ) -> None:
-        self.model, self.wrapped, self.method, self.data = model, wrapped, method, data
-        self.settings, self.engine, self.optimizer = settings, engine, optimizer
-        self.criterion, self.measure = criterion, measure
+        run = run or RunOptions()
+        self.model, self.problem, self.method, self.settings = model, problem, method, settings
+        self.engine, self.wrapped, self.optimizer, self.initialiser = engine, wrapped, optimizer, initialiser
+        self.data, self.metric = problem.data, problem.metric
+        self.criterion = loss or problem.training_loss(settings)
+        self.plain_loss = loss or problem.plain_loss
+        streams = problem.streams(settings, engine, run.workers)
         train = streams["train"]
         assert train is not None
-        self.train, self.val, self.test = train, streams.get("val"), streams.get("test")
-        self.clock, self.schedule, self.initialiser = clock, schedule, initialiser
-        self.folder, self.observer, self.checkpoint_every = folder, observer, checkpoint_every
-        self.test_at_end = test_at_end  # or after every generation
-        self.keep_generations = keep_generations  # the weights after each, in the folder
+        self.train, self.val, self.test = train, streams["val"], streams["test"]
+        generations, epochs = method.plan(settings.generations, settings.epochs)
+        self.clock = Clock(generations, epochs, method.steps_of(train, problem))
+        self.schedule = Schedule(settings.schedule, settings.warmup, settings.plateau)
+        self.folder: RunFolder | None = None  # the first process gets one when everything else has been accepted
+        self.observer = run.observer if engine.is_global_zero else None
+        self.checkpoint_every, self.test_at_end = run.checkpoint_every, run.test_at_end
+        self.keep_generations = run.keep_generations
         self.device: torch.device = engine.device
         self.rng = torch.Generator().manual_seed(mix(settings.seed, 1))
-        self.phase = "descent"
         self.output: Tensor | None = None
         self.loss: Tensor | None = None
         self.losses: list[Tensor] = []  # of this epoch, still on the device
@@ -92,8 +113,10 @@ class Context:
         self.best: dict[str, Any] | None = None  # by validation, over everything: score, position, weights
         self.generation_best: dict[str, Any] | None = None
         self.generations: list[dict[str, Any]] = []
+        self.outputs: dict[str, Tensor] = {}  # of the last and the best weights, on validation and test
         self.asked_partition: Partition | None = None
-        self.passes = 0.0  # forward-backward passes so far
+        self.passes = 0.0  # forward-backward passes spent so far
+        self.portion = 1.0  # of the batch that is being worked on
         self.started = self.saved = time.monotonic()
         self.earlier = 0.0  # seconds spent before this process resumed
         for group in optimizer.param_groups:
@@ -110,28 +133,39 @@ class Context:
         return self.asked_partition
 
     @property
-    def classes(self) -> int:
-        """The number of classes."""
-        return len(self.data.classes)
+    def target(self) -> Target:
+        """What the examples' targets are: classes, numbers, labels, or a value for every pixel."""
+        return self.problem.target
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether a method is disturbing the weights now (SEAL: they climb)."""
+        return self.method.disturbed(self)
 
     def batches(self) -> Iterable[Batch]:
         """The labelled batches of this epoch, from the clock's step on."""
         return self.train.epoch(self.clock.epoch_index, start=self.clock.step)
 
     def predict(self, x: Tensor) -> Tensor:
-        """The model's output, kept as ``output`` for penalties to use."""
-        self.output = output = self.wrapped(x)
+        """The model's output in training, kept as ``output`` for penalties to use."""
+        with self.method.forward(self):
+            self.output = output = self.wrapped(x)
         return output
+
+    def spend(self, passes: float) -> None:
+        """Count work: forward-backward passes over a batch (over the micro-batch, while one is worked on)."""
+        self.passes += passes * self.portion
 
     def backward(self, batch: Batch) -> Tensor:
         """Zero the gradients, then forward and backward over all micro-batches at the present weights."""
         self.optimizer.zero_grad()
-        self.passes += 1
+        self.spend(1)
         parts = [batch] if self.settings.accumulate == 1 else _micro(batch, self.settings.accumulate)
         share = self.train.share(self.clock.step % self.train.steps)  # a method's epoch may go over the data again
         total: Tensor | None = None
         for i, part in enumerate(parts):
             last = i == len(parts) - 1
+            self.portion = len(part[0]) / len(batch[0])
             with nullcontext() if last else self.engine.no_backward_sync(self.wrapped):
                 with self.engine.autocast():
                     self.loss = loss = self.method.loss(self, part)
@@ -139,9 +173,10 @@ class Context:
                     if extra is not None:
                         loss = loss + extra
                 if len(parts) > 1:
-                    loss = loss * (len(part[0]) / len(batch[0]))
+                    loss = loss * self.portion
                 self.engine.backward(loss if share == 1.0 else loss * share)
             total = loss.detach() if total is None else total + loss.detach()
+        self.portion = 1.0
         assert total is not None
         return total
 
@@ -164,7 +199,7 @@ class Context:
         return int(torch.randint(2**62, (), generator=self.rng))
 
     def score(self, stream: Stream, limit: int | None = None) -> Score:
-        """Loss and accuracy of the evaluated model, over all processes."""
+        """Loss and metrics of the evaluated model, over all processes."""
         return self.method.score(self, stream, limit)
 
     def log(self, **values: Any) -> None:
@@ -213,18 +248,8 @@ class Context:
             "rng": self.rng.get_state(),
             "torch_rng": torch.get_rng_state(),
             "device_rng": self._device_rng("get_rng_state") if self.device.type != "cpu" else None,
-            "phase": self.phase,
-            "seen": self.seen,
-            "row": self.row,
-            "history": self.history,
-            "waited": self.waited,
-            "lowest": self.lowest,
-            "best": self.best,
-            "generation_best": self.generation_best,
-            "generations": self.generations,
-            "passes": self.passes,
             "seconds": self.seconds,
-        }
+        } | {name: getattr(self, name) for name in KEPT}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Stand where :meth:`state` was taken."""
@@ -239,9 +264,8 @@ class Context:
         torch.set_rng_state(state["torch_rng"])
         if state["device_rng"] is not None and self.device.type != "cpu":
             self._device_rng("set_rng_state", state["device_rng"])
-        for name in ("phase", "seen", "row", "history", "waited", "lowest", "best", "generation_best", "generations"):
+        for name in KEPT:
             setattr(self, name, state[name])
-        self.passes = state.get("passes", self.clock.step_index * self.method.passes)  # older ones did not count
         self.earlier = state["seconds"]
 
     def _device_rng(self, verb: str, *state: Tensor) -> Any:
@@ -259,11 +283,8 @@ class Context:
         step = len(self.seen)
         where = f"generation {self.clock.generation + 1}, epoch {self.clock.epoch + 1}, step {step}"
         before = f" (the step before: {self.seen[-2]:.4g})" if step > 1 else ""
-        climbed = self.history[-1] if self.history else {"phase": ""}  # its last step shows in the next epoch only
         if why := self.method.explain(self):
             pass
-        elif "ascent" in (self.phase, climbed["phase"]):
-            why = "the ascent diverged: give it a smaller scale or a smaller share, or ascent=adaptive"
         elif step == 1 and self.clock.epoch_index == 0:
             why = "it was so from the start: look for non-finite inputs or weights"
         else:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
 
-PRECISIONS = {"float32": "32-true", "bf16": "bf16-mixed"}  # our names, and Fabric's
+PRECISIONS = {"float32": "32-true", "bf16": "bf16-mixed", "float64": "64-true"}  # our names, and Fabric's
 
 
 class Engine:
@@ -29,6 +29,7 @@ class Engine:
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
         self.device = find_device(device)
+        self.kind = torch.float64 if precision == "float64" else None
         self.autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
         if precision == "bf16":
             kind = self.device.type
@@ -36,7 +37,7 @@ class Engine:
 
     def setup_module(self, model: nn.Module) -> nn.Module:
         """Move the model to the device."""
-        return model.to(self.device)
+        return model.to(self.device, self.kind)
 
     def backward(self, loss: Tensor) -> None:
         """Back-propagate."""

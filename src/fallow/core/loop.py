@@ -31,7 +31,7 @@ from torch import Tensor
 from fallow.base.errors import WorkError
 from fallow.base.seeds import mix
 from fallow.core.context import Context
-from fallow.evaluate.accuracy import Score
+from fallow.evaluate.score import Score
 
 LIVE = 0.2  # seconds between two looks at a running epoch
 
@@ -100,25 +100,23 @@ def close_epoch(ctx: Context) -> bool:
     row: dict[str, Any] = {
         "generation": clock.generation + 1,
         "epoch": clock.epoch + 1,
-        "phase": ctx.phase,
         "lr": max(group["lr"] for group in ctx.optimizer.param_groups),
         "train_loss": _mean(ctx, ctx.check()),
     }
     stop = False
     if ctx.val is not None and ((clock.epoch + 1) % settings.evaluate_every == 0 or clock.epoch + 1 == clock.epochs):
         found = ctx.score(ctx.val)
-        row |= {"val_loss": found.loss, "val_accuracy": found.accuracy}
-        if ctx.phase != "ascent":
-            ctx.schedule.observe(found.loss)
-        keep_best(ctx, found)
-        if ctx.phase == "ascent":  # nor may relearning be measured by what was not yet forgotten
+        row |= found.row("val")
+        keep_outputs(ctx, "val_last", found)
+        if ctx.disturbed:  # relearning is not measured by what was not yet forgotten
             ctx.lowest, ctx.waited = float("inf"), 0
-        elif found.loss < ctx.lowest:
-            ctx.lowest, ctx.waited = found.loss, 0
         else:
-            ctx.waited += 1
+            ctx.schedule.observe(found.loss)
+            keep_best(ctx, found)
+            ctx.waited = 0 if found.loss < ctx.lowest else ctx.waited + 1
+            ctx.lowest = min(ctx.lowest, found.loss)
         stop = settings.patience is not None and ctx.waited >= settings.patience
-    elif ctx.val is None and ctx.phase != "ascent":
+    elif ctx.val is None and not ctx.disturbed:
         ctx.schedule.observe(row["train_loss"])
     row |= ctx.row | {"seconds": round(ctx.seconds, 3)}
     ctx.history.append(row)
@@ -146,16 +144,23 @@ def average_buffers(ctx: Context) -> None:
 
 def keep_best(ctx: Context, found: Score) -> None:
     """Keep the weights if they are the best yet on validation: of this generation, and of all."""
-    if ctx.phase == "ascent":
-        return  # hardly disturbed yet, they would only be the generation before once more
-    before = Score(*ctx.generation_best["score"]) if ctx.generation_best else None
-    if not found.better(before):
+    before = ctx.generation_best and Score(**ctx.generation_best["score"])
+    if not found.better(before or None, ctx.metric):
         return
     weights = {k: v.detach().cpu().clone() for k, v in ctx.method.evaluated(ctx).state_dict().items()}
     position = {"generation": ctx.clock.generation + 1, "epoch": ctx.clock.epoch + 1}
-    ctx.generation_best = {"score": tuple(found), "weights": weights, **position}
-    if found.better(Score(*ctx.best["score"]) if ctx.best else None):
+    score = {"loss": found.loss, "metrics": found.metrics, "examples": found.examples}
+    ctx.generation_best = {"score": score, "weights": weights, **position}
+    if found.better(Score(**ctx.best["score"]) if ctx.best else None, ctx.metric):
         ctx.best = ctx.generation_best
+        keep_outputs(ctx, "val_best", found)
+
+
+def keep_outputs(ctx: Context, name: str, found: Score) -> None:
+    """Keep outputs and targets, from which every metric can be had again."""
+    if found.output is not None and found.y is not None:
+        part = name.partition("_")[0]
+        ctx.outputs |= {name: found.output.float(), f"{part}_y": found.y}
 
 
 def close_generation(ctx: Context) -> None:
@@ -171,39 +176,44 @@ def close_generation(ctx: Context) -> None:
     forgot = [row["forgot_to"] for row in rows if "forgot_to" in row]
     if forgot:
         record["forgot_to"] = forgot[-1]
-    record["last"] = {key: rows[-1].get(key) for key in ("train_loss", "val_loss", "val_accuracy")}
-    if due:
-        record["last"] |= _test(ctx)
+    scored = [key for key in rows[-1] if key.startswith("val_")]
+    record["last"] = {"train_loss": rows[-1]["train_loss"]} | {key: rows[-1][key] for key in scored}
+    tested = _test(ctx, "test_last") if due else {}
+    record["last"] |= tested
     if ctx.generation_best is not None:
         best = ctx.generation_best
-        record["best"] = {"epoch": best["epoch"], "val_loss": best["score"][0], "val_accuracy": best["score"][1]}
+        record["best"] = {"epoch": best["epoch"]} | Score(**best["score"]).row("val")
         if due and (ctx.best is best or not ctx.test_at_end):
             same = best["epoch"] == rows[-1]["epoch"]  # then the weights are those just tested
-            tested = {key: record["last"][key] for key in ("test_loss", "test_accuracy")} if same else None
-            record["best"] |= tested or _test_of(ctx, best["weights"])
+            name = "test_best" if ctx.best is best else None
+            record["best"] |= tested if same else _test_of(ctx, best["weights"], name)
+            if same and name and "test_last" in ctx.outputs:
+                ctx.outputs[name] = ctx.outputs["test_last"]
     ctx.generations.append(record)
     if due and ctx.best is not None:
         kept = ctx.generations[ctx.best["generation"] - 1]["best"]
-        if "test_accuracy" not in kept:
-            kept |= _test_of(ctx, ctx.best["weights"])
+        if "test_loss" not in kept:
+            kept |= _test_of(ctx, ctx.best["weights"], "test_best")
     if ctx.keep_generations and ctx.folder is not None:
         weights = ctx.method.evaluated(ctx).state_dict()
         ctx.folder.save_weights(f"generation-{ctx.clock.generation + 1}", weights)
 
 
-def _test(ctx: Context) -> dict[str, Any]:
+def _test(ctx: Context, name: str | None) -> dict[str, Any]:
     assert ctx.test is not None
     found = ctx.score(ctx.test)
-    return {"test_loss": found.loss, "test_accuracy": found.accuracy}
+    if name is not None:
+        keep_outputs(ctx, name, found)
+    return found.row("test")
 
 
-def _test_of(ctx: Context, weights: dict[str, Tensor]) -> dict[str, Any]:
+def _test_of(ctx: Context, weights: dict[str, Tensor], name: str | None) -> dict[str, Any]:
     """The test score with other weights; the present ones come back."""
     model = ctx.method.evaluated(ctx)
     present = {k: v.detach().clone() for k, v in model.state_dict().items()}
     model.load_state_dict(weights)
     try:
-        return _test(ctx)
+        return _test(ctx, name)
     finally:
         model.load_state_dict(present)
 

@@ -7,20 +7,47 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fallow.base.errors import RequestError
-from fallow.evaluate.accuracy import Score, score
+from fallow.evaluate.score import Score, score
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fallow.core.context import Batch, Context
+    from fallow.core.settings import Settings
     from fallow.data.stream import Stream
+    from fallow.problems import Problem
 
 Gradients = Callable[[], "Tensor"]
 
-OWNED = ("stream", "loss", "update", "evaluated", "score")  # moments that only one method can decide
+# moments that only one method can decide
+OWNED = ("stream", "steps_of", "loss", "update", "evaluated", "score", "arrange")
+
+
+CLASHES = {
+    "evaluated": "both choose the evaluated model",
+    "steps_of": "both decide how many steps an epoch has",
+    "arrange": "both change the training's settings",
+}
+
+
+class Cost(NamedTuple):
+    """What a step should cost, in forward-backward passes over a batch: gradients · (1 + beside) + after.
+
+    A comparison plans by it; what a training really spends is counted by ``ctx.spend``.
+    """
+
+    gradients: float = 1.0  # in a step (SAM: 2)
+    beside: float = 0.0  # with every gradient: a teacher, unlabelled views
+    after: float = 0.0  # once a step: the share of a meta-update
+
+    @property
+    def passes(self) -> float:
+        """Of a whole step."""
+        return self.gradients * (1 + self.beside) + self.after
 
 
 class Method:
@@ -29,12 +56,32 @@ class Method:
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""  # one line for the catalogue
     generational: ClassVar[bool] = False  # the schedule restarts with every generation
-    ordinary_start: ClassVar[bool] = True  # the first generation is ordinary training
     forgets: ClassVar[frozenset[str]] = frozenset()  # the parts it disturbs: "early", "late"
-    passes: ClassVar[float] = 1.0  # forward-backward passes in a step (SAM: 2), for comparisons at equal compute
+    cost: ClassVar[Cost] = Cost()
     tasks: ClassVar[bool] = False  # learns from tasks (few-shot), not from labelled examples
-    decides: ClassVar[str] = ""  # what only one of the methods that share it can decide
-    draws_locally: ClassVar[bool] = False  # random draws per process: several train as well as one, not alike
+    exclusive: ClassVar[str] = ""  # what only one of the methods that name it here can decide
+
+    @property
+    def parts(self) -> tuple[Method, ...]:
+        """The methods that this one is a sum of: itself alone."""
+        return (self,)
+
+    @property
+    def passes(self) -> float:
+        """Forward-backward passes that a step should cost."""
+        return self.cost.passes
+
+    def refuses(self, problem: Problem) -> str:
+        """Why this method cannot learn this problem, or nothing; asked before anything is done."""
+        return ""
+
+    def arrange(self, settings: Settings, problem: Problem) -> Settings:
+        """The settings with which this method trains; the record says so."""
+        return settings
+
+    def steps_of(self, train: Stream, problem: Problem) -> int:
+        """The steps of an epoch."""
+        return train.steps
 
     def plan(self, generations: int, epochs: int) -> tuple[int, int]:
         """The generations, and the epochs in each, of a budget of ``generations × epochs``."""
@@ -52,6 +99,10 @@ class Method:
     def stream(self, ctx: Context) -> Iterable[Batch]:
         """The batches of this epoch, from the step at which the clock stands."""
         return ctx.batches()
+
+    def forward(self, ctx: Context) -> AbstractContextManager[Any]:
+        """What surrounds the model's forward pass in training: a layer that is watched, or dropped from."""
+        return nullcontext()
 
     def loss(self, ctx: Context, batch: Batch) -> Tensor:
         """The loss of one micro-batch."""
@@ -87,12 +138,15 @@ class Method:
         """The model that is evaluated and kept."""
         return ctx.model
 
+    def disturbed(self, ctx: Context) -> bool:
+        """Whether the weights are being disturbed now: not worth an average, a best epoch or a meta-update."""
+        return False
+
     def score(self, ctx: Context, stream: Stream, limit: int | None = None) -> Score:
-        """Loss and accuracy of the evaluated model, over all processes."""
-        reduce = ctx.engine.all_reduce if ctx.engine.world_size > 1 else None
-        if limit is not None and reduce is not None:
+        """Loss and metrics of the evaluated model, over all processes."""
+        if limit is not None:
             limit = -(-limit // ctx.engine.world_size)
-        return score(self.evaluated(ctx), stream.ordered(), ctx.measure, reduce, limit)
+        return score(self.evaluated(ctx), stream.ordered(), ctx.plain_loss, ctx.problem.judge, ctx.engine, limit)
 
     def explain(self, ctx: Context) -> str:
         """Why the loss is no longer finite, if the method knows better than the loop."""
@@ -110,7 +164,7 @@ class Method:
         return dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
 
     def __add__(self, other: Method) -> Method:
-        return Together(*_parts(self), *_parts(other))
+        return Together(*self.parts, *other.parts)
 
     def __str__(self) -> str:
         """As the command line takes it: the name, and the settings that are not the defaults."""
@@ -152,6 +206,10 @@ class Together(Method):
                     setattr(self, hook, getattr(method, hook))
 
     @property
+    def parts(self) -> tuple[Method, ...]:
+        return self.methods
+
+    @property
     def name(self) -> str:  # type: ignore[override]
         """The names of the methods, joined."""
         return "+".join(method.name for method in self.methods)
@@ -167,19 +225,32 @@ class Together(Method):
         return self.methods[0].tasks
 
     @property
-    def draws_locally(self) -> bool:  # type: ignore[override]
-        """Whether one of the methods does."""
-        return any(method.draws_locally for method in self.methods)
+    def generational(self) -> bool:  # type: ignore[override]
+        """Whether one of the methods is."""
+        return any(method.generational for method in self.methods)
 
     @property
-    def passes(self) -> float:  # type: ignore[override]
-        """What one step costs: only one method can own the update, the others' extra work adds to it."""
-        return 1.0 + sum(method.passes - 1.0 for method in self.methods)
+    def cost(self) -> Cost:  # type: ignore[override]
+        """Whoever asks for several gradients in a step pays for what the others do beside each of them."""
+        each = [method.cost for method in self.methods]
+        gradients = max(cost.gradients for cost in each)  # only one method can own the update
+        return Cost(gradients, sum(cost.beside for cost in each), sum(cost.after for cost in each))
 
     def plan(self, generations: int, epochs: int) -> tuple[int, int]:
         """As the one method plans that has an opinion: its own plan, else generations."""
         chosen = [m for m in self.methods if _overrides(m, "plan") or m.generational]
         return (chosen or self.methods)[0].plan(generations, epochs)
+
+    def forward(self, ctx: Context) -> AbstractContextManager[Any]:
+        """All of them around the same forward pass."""
+        stack = ExitStack()
+        for method in self.methods:
+            if _overrides(method, "forward"):
+                stack.enter_context(method.forward(ctx))
+        return stack
+
+    def disturbed(self, ctx: Context) -> bool:
+        return any(method.disturbed(ctx) for method in self.methods)
 
     begin = _each("begin")
     begin_generation = _each("begin_generation")
@@ -217,10 +288,6 @@ class Together(Method):
         return "+".join(str(method) for method in self.methods)
 
 
-def _parts(method: Method) -> tuple[Method, ...]:
-    return method.methods if isinstance(method, Together) else (method,)
-
-
 def _overrides(method: Method, hook: str) -> bool:
     return getattr(type(method), hook) is not getattr(Method, hook)
 
@@ -232,11 +299,11 @@ def _clash(first: Method, second: Method) -> str:
     if first.tasks != second.tasks:
         few, other = (first, second) if first.tasks else (second, first)
         return f"{few.name} learns from tasks, {other.name} from labelled examples"
-    if first.decides and first.decides == second.decides:
-        return f"both decide {first.decides}"
+    if first.exclusive and first.exclusive == second.exclusive:
+        return f"both decide {first.exclusive}"
     for hook in OWNED:
         if _overrides(first, hook) and _overrides(second, hook):
-            return f"both decide the {hook} of a step" if hook != "evaluated" else "both choose the evaluated model"
+            return CLASHES.get(hook, f"both decide the {hook} of a step")
     if _overrides(first, "plan") and (_overrides(second, "plan") or second.generational):
         return f"{first.name} has no generations" if second.generational else "both plan the generations"
     if _overrides(second, "plan") and first.generational:

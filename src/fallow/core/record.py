@@ -26,7 +26,8 @@ class RunFolder:
     ``metrics.jsonl``             one line an epoch
     ``checkpoint``                where to go on; ``checkpoint.previous`` is the one before
     ``last.safetensors``          the weights after the last epoch
-    ``best.safetensors``          the weights with the best validation accuracy
+    ``best.safetensors``          the weights that were best on validation
+    ``outputs.safetensors``       outputs and targets on validation and test, of the last and the best weights
     ``generation-N.safetensors``  the weights after a generation, if asked for
     ``result.json``               the outcome; there when the run is complete
     ============================  =================================================================
@@ -100,6 +101,17 @@ class RunFolder:
         """Keep a model's weights as ``NAME.safetensors``."""
         plain = {key: value.detach().cpu().contiguous().clone() for key, value in state.items()}
         files.write(self.path / f"{name}.safetensors", safetensors.torch.save(plain))
+
+    def save_outputs(self, outputs: dict[str, Tensor]) -> None:
+        """Keep outputs and targets: every metric, ensemble or test can be had from them without training again."""
+        if outputs:
+            kept = {name: tensor.contiguous().clone() for name, tensor in outputs.items()}
+            files.write(self.path / "outputs.safetensors", safetensors.torch.save(kept))
+
+    def outputs(self) -> dict[str, Tensor]:
+        """``val_last``, ``test_best``, … with ``val_y`` and ``test_y``; empty where none were kept."""
+        path = self.path / "outputs.safetensors"
+        return safetensors.torch.load_file(path) if path.exists() else {}
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write the outcome: the last thing that a run does."""

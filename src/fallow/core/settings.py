@@ -35,12 +35,13 @@ class Settings:
     label_smoothing: float = 0.1
     clip: float | None = None  # the largest norm of the gradient
     accumulate: int = 1  # micro-batches in a batch
-    precision: str = "float32"  # or "bf16": autocast
+    precision: str = "float32"  # or "bf16": autocast; or "float64"
     patience: int | None = None  # looks at validation without a lower loss before a generation ends
     augment: str = "auto"
     split: str | int | float = 0.5  # where late layers begin: a path, a number of blocks, a share of them
     seed: int = 0
     evaluate_every: int = 1  # epochs between two looks at validation
+    metric: str | None = None  # by which the best epoch is chosen; None: the target's own (accuracy, for classes)
 
     def __post_init__(self) -> None:
         _known("optimizer", self.optimizer, OPTIMIZERS)

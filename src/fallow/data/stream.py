@@ -33,6 +33,30 @@ class Stream(Protocol):
         """For evaluation: no shuffle, no augmentation, this process's slice only, large batches."""
 
 
+class Cast:
+    """A stream in another floating-point precision."""
+
+    def __init__(self, inner: Stream, kind: torch.dtype) -> None:
+        self.inner, self.kind = inner, kind
+        self.steps, self.resumable = inner.steps, inner.resumable
+
+    def epoch(self, index: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The inner stream's batches."""
+        return map(self._cast, self.inner.epoch(index, start))
+
+    def share(self, step: int) -> float:
+        """The inner stream's."""
+        return self.inner.share(step)
+
+    def ordered(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The inner stream's batches."""
+        return map(self._cast, self.inner.ordered())
+
+    def _cast(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        x, y = (tensor.to(self.kind) if tensor.is_floating_point() else tensor for tensor in batch)
+        return x, y
+
+
 def stream(
     part: Part,
     data: Data,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fallow.diagnose.checks import Loss, place
 from fallow.diagnose.features import CHUNK
-from fallow.evaluate.accuracy import Score, score
+from fallow.evaluate.score import Score, score
 from fallow.weights.layers import untouched
 
 

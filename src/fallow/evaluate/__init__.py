@@ -1,5 +1,5 @@
 """What a trained model is worth."""
 
-from fallow.evaluate.accuracy import Score, score
+from fallow.evaluate.score import Score, score
 
 __all__ = ["Score", "score"]

@@ -56,7 +56,7 @@ def validation_loss(ctx: Context, batches: int) -> tuple[list[Loss], float]:
     mean = over_processes(ctx, sum(len(x) for x, _ in chunks))
 
     def loss(x: Tensor, y: Tensor) -> Tensor:
-        return ctx.measure(ctx.model(x), y) * (len(x) / mean)
+        return ctx.plain_loss(ctx.model(x), y) * (len(x) / mean)
 
     return [partial(loss, x, y) for x, y in chunks], mean * ctx.engine.world_size / ctx.settings.batch_size
 

@@ -47,7 +47,7 @@ def trained(data: str, train: int, method: str, seed: int) -> tuple[Any, Any, An
         assert isinstance(part, Examples)
         few = torch.linspace(0, len(part) - 1, min(len(part), 2000)).long()
         parts.append((normalise(part.x[few], loaded.mean, loaded.std), part.y[few]))
-    return result.model, parts[0], parts[1]
+    return result.network, parts[0], parts[1]
 
 
 def curvature(data: str, train: int, method: str, seed: int) -> dict[str, float]:

@@ -17,7 +17,6 @@ from fallow import methods, models
 from fallow.adaptation.learner import Learner, Meta
 from fallow.base.errors import WorkError
 from fallow.base.seeds import mix
-from fallow.core.method import Together
 from fallow.data.tasks import Tasks
 from fallow.methods.fewshot.maml import MAML, complete
 from fallow.methods.fewshot.piece import Piece
@@ -29,7 +28,7 @@ CLIP = 10.0  # the largest norm of a learner's meta-gradient: now and then an in
 def build(tasks: Tasks, method: str, seed: int) -> Learner:
     """The learner that ``fewshot(None, tasks, method, seed=seed)`` starts from."""
     made = complete(methods.build(method))
-    parts = made.methods if isinstance(made, Together) else [made]
+    parts = made.parts
     (maml,) = (part for part in parts if isinstance(part, MAML))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(mix(seed, 0))

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fallow.core.context import Context
-from fallow.core.method import Method
+from fallow.core.method import Cost, Method
 from fallow.methods.semi.fixmatch import FixMatch
 
 
@@ -18,19 +17,12 @@ class Supervised(FixMatch):
     name = "supervised"
     summary = "fixmatch's training on the labelled images alone"
 
-    @property
-    def passes(self) -> float:  # type: ignore[override]
-        """No views, no extra work."""
-        return 1.0
+    cost = Cost()  # no views, no extra work
 
     def views(self, seed: int, epoch: int, step: int, order: Tensor) -> tuple[Tensor, ...]:
         """None."""
         return ()
 
-    def end_step(self, ctx: Context) -> None:
-        before = ctx.passes
-        super().end_step(ctx)
-        ctx.passes = before
 
 
 def supervised(of: Method) -> Supervised:

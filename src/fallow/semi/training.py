@@ -96,7 +96,7 @@ def _train(
             plan.model, used, method, out=folder / slug(name), resume=resume, device=device, observer=observer,
             **plan.settings(),
         )  # fmt: skip
-    weights, told, predicted = _looked(method, result.model)
+    weights, told, predicted = _looked(method, result.network)
     return Outcome(
         name, result.last.get("test_accuracy"), result.last.get("val_accuracy"), result.history, result.seconds, told,
         getattr(method, "stopped", False), weights, predicted,

@@ -1,10 +1,9 @@
-"""``fit``: put a model, data and a method together, and train."""
+"""``fit``: put a model, a problem and a method together, and train."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-import json
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,25 +12,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+from typing_extensions import Unpack
 
-from fallow import data as sources
 from fallow import methods, models
 from fallow.base.errors import FallowError, RequestError, unknown
 from fallow.base.seeds import mix
 from fallow.core import loop
-from fallow.core.clock import Clock
-from fallow.core.context import Context, Criterion
+from fallow.core.context import Context, RunOptions
 from fallow.core.engine import make_engine
 from fallow.core.method import Method
 from fallow.core.record import RunFolder
-from fallow.core.schedule import Schedule
 from fallow.core.settings import Settings
-from fallow.data.stream import stream
-from fallow.data.tasks import Tasks
-from fallow.methods.fewshot.maml import complete
+from fallow.models.scaled import Scaled
+from fallow.problems import as_problem
+from fallow.training.options import FitOptions, with_signature
 from fallow.weights import own_initialiser
-from fallow.weights.layers import layer_of, untouched
+from fallow.weights.layers import layer_of
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -40,8 +36,10 @@ OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 class Result:
     """What a training gave.
 
-    ``last`` and ``best`` hold the validation and test scores after the last epoch and at the best epoch by
-    validation; ``generations`` holds the same for each generation, and what it forgot.
+    ``model`` takes examples as the data hold them: the scaling of its inputs is inside, and so it is in the weights
+    that are kept; ``network`` is the module that was trained. ``last`` and ``best`` hold the validation and test
+    scores after the last epoch and at the best epoch by validation; ``generations`` holds the same for each
+    generation, and what it forgot.
     """
 
     model: nn.Module
@@ -55,6 +53,18 @@ class Result:
     passes: float  # forward and backward over a batch: what a comparison at equal compute counts
     folder: Path | None
 
+    @property
+    def network(self) -> nn.Module:
+        """The module that was trained, without the scaling of its inputs."""
+        return self.model.network if isinstance(self.model, Scaled) else self.model
+
+    def best_state(self) -> dict[str, Tensor]:
+        """The weights that were best on validation, as the model's state; without validation the last."""
+        if self.best_weights is None:
+            return self.model.state_dict()
+        inside = "" if self.network is self.model else "network."
+        return self.model.state_dict() | {f"{inside}{name}": w for name, w in self.best_weights.items()}
+
     def describe(self) -> dict[str, Any]:
         """As plain values: what ``result.json`` holds."""
         return {
@@ -67,10 +77,11 @@ class Result:
         }
 
 
-def fit(model: nn.Module | str | None, data: Any, method: Method | str = "normal", **options: Any) -> Result:
+@with_signature
+def fit(
+    model: nn.Module | str | None, data: Any, method: Method | str = "normal", **options: Unpack[FitOptions]
+) -> Result:
     """Train a model on data by a method.
-
-    The options are those of :func:`prepare`, and every field of :class:`fallow.Settings`.
 
     Parameters
     ----------
@@ -80,12 +91,13 @@ def fit(model: nn.Module | str | None, data: Any, method: Method | str = "normal
         ``Tasks`` for few-shot methods (see :func:`fallow.fewshot`).
     method : a method or its name with settings (``"seal:scale=0.1"``, ``"llf+sagd"``).
     optimizer : "sgd", "adamw", an optimiser over the model's parameters, or a function that makes one.
-    loss : of (output, targets); cross-entropy with label smoothing by default.
+    loss : of (output, targets); by default that of the target, cross-entropy with label smoothing for classes.
+    metric : what decides which weights are best, "accuracy" for classes, "rmse" for numbers, …
     weights : a file of pretrained weights to start from. What is re-drawn later comes from the
         initialisation, not from this file.
     init : how fresh weights are drawn; by default as the model itself was initialised.
     train : keep this many training examples. ``val`` is the share carved from training for validation.
-    out, resume : the folder of the run, and whether to go on with the run that is there.
+    out, resume : the folder of the run, and whether to resume the run that is there.
     checkpoint_every : seconds between two checkpoints (generations always write one).
     test_at_end : look at the test split only at the end, not after every generation.
     keep_generations : keep the weights after every generation, as ``generation-N.safetensors``.
@@ -106,189 +118,75 @@ def fit(model: nn.Module | str | None, data: Any, method: Method | str = "normal
         return result_of(ctx)
 
 
+@with_signature
 def prepare(
-    model: nn.Module | str | None,
-    data: Any,
-    method: Method | str = "normal",
-    *,
-    optimizer: str | torch.optim.Optimizer | OptimizerFactory = "sgd",
-    loss: Criterion | None = None,
-    weights: str | Path | None = None,
-    init: Any = None,
-    train: int | None = None,
-    val: float = 0.2,
-    out: str | Path | None = None,
-    resume: bool = False,
-    device: str = "auto",
-    devices: int = 1,
-    engine: Any = None,
-    workers: int | None = None,
-    observer: Callable[[Context], None] | None = None,
-    checkpoint_every: float = 15.0,
-    test_at_end: bool = False,
-    keep_generations: bool = False,
-    **settings: Any,
+    model: nn.Module | str | None, data: Any, method: Method | str = "normal", **options: Unpack[FitOptions]
 ) -> Context:
     """Everything :func:`fit` does before the first step; ``loop.run`` trains what comes back."""
-    if isinstance(optimizer, str):
-        settings["optimizer"] = optimizer
-    chosen = Settings.of(**settings)
+    asked: dict[str, Any] = dict(options)
+    optimizer = asked.pop("optimizer", "sgd")
+    loss, weights, init = (asked.pop(name, None) for name in ("loss", "weights", "init"))
+    how = {name: asked.pop(name) for name in ("train", "val") if name in asked}
+    run = RunOptions(**{f.name: asked.pop(f.name) for f in dataclasses.fields(RunOptions) if f.name in asked})
+    settings = Settings.of(**asked, **{"optimizer": optimizer} if isinstance(optimizer, str) else {})
+    if run.resume and run.out is None:
+        raise RequestError("resume needs out: the folder of the run to resume")
     method = methods.build(method)
-    if isinstance(data, Tasks):
-        method = complete(method)
-    elif method.tasks:
-        raise RequestError(
-            f"{method.name} learns from tasks: give fallow.Episodes or fallow.Sinusoid, or take fallow fewshot"
-        )
-    if resume and out is None:
-        raise RequestError("resume needs out: the folder of the run to go on with")
-    folder = RunFolder(out) if out is not None else None
-    engine = engine or make_engine(device, devices, chosen.precision)
-    torch.manual_seed(mix(chosen.seed, 0))
-    if train is not None and isinstance(data, sources.Data):
-        raise RequestError("this Data is loaded and split already: give train to fallow.data.load instead")
-    loaded: Any = data if isinstance(data, Tasks) else sources.load(data, train=train, val=val, seed=chosen.seed)
-    if chosen.patience is not None and loaded.val is None:
+    engine = run.engine or make_engine(run.device, run.devices, settings.precision)
+    torch.manual_seed(mix(settings.seed, 0))
+    problem = as_problem(data, seed=settings.seed, metric=settings.metric, **how)
+    method = problem.accept(method)
+    settings = method.arrange(settings, problem)
+    if settings.patience is not None and problem.data.val is None:
         raise RequestError("patience waits for a lower validation loss: give val above 0, or no patience")
-    net, factory, described = _model(model, loaded)
+    net, factory, described = problem.network(model)
     pretrained = models.load_weights(net, Path(weights)) if weights is not None else None
-    ctx = _assemble(net, loaded, method, chosen, engine, optimizer, loss, workers)
-    ctx.observer = observer if engine.is_global_zero else None
-    ctx.checkpoint_every, ctx.test_at_end, ctx.keep_generations = checkpoint_every, test_at_end, keep_generations
-    ctx.initialiser = init or own_initialiser(net, factory, pretrained=pretrained is not None)
-    if loss is None and not isinstance(loaded, Tasks):
-        _try(ctx)
+    ctx = Context(
+        net, problem, method, settings, engine=engine, wrapped=engine.setup_module(net),
+        optimizer=_optimizer(net, optimizer, settings), loss=loss, run=run,
+        initialiser=init or own_initialiser(net, factory, pretrained=pretrained is not None),
+    )  # fmt: skip
+    if loss is None:
+        problem.check(ctx.model, next(iter(ctx.train.ordered())))
     method.begin(ctx)
-    if folder is None:
+    if run.out is None:
         return ctx
+    partition = ctx.asked_partition  # born-again forgets everything and needs no threshold
+    identity = {
+        "method": str(method),
+        "method_settings": method.settings(),
+        "model": described,
+        "weights": digest(Path(weights)) if weights is not None else None,
+        "data": problem.describe(),
+        "settings": settings.describe() | {"optimizer": _name_of(optimizer)},
+        "loss": None if loss is None else _name_of(loss),
+        "partition": partition.describe() if partition else None,
+    }
+    remarks = problem.remarks() | {"pretrained": str(pretrained) if pretrained else None}
+    if partition:
+        remarks["partition_table"] = str(partition)
+    return _opened(ctx, RunFolder(run.out), run.resume, identity, remarks)
+
+
+def _opened(
+    ctx: Context, folder: RunFolder, resume: bool, identity: dict[str, Any], remarks: dict[str, Any]
+) -> Context:
+    """The context with the run's folder, where it stood when the run was left."""
     refusal: FallowError | None = None
-    if engine.is_global_zero:
-        partition = ctx.asked_partition  # born-again forgets everything and needs no threshold
-        identity = {
-            "method": str(method),
-            "method_settings": method.settings(),
-            "model": described,
-            "weights": digest(Path(weights)) if weights is not None else None,
-            "data": loaded.describe(),
-            "settings": chosen.describe() | {"optimizer": _name_of(optimizer)},
-            "loss": None if loss is None else _name_of(loss),
-            "partition": partition.describe() if partition else None,
-        }
-        remarks = {
-            "notes": loaded.notes,
-            "pretrained": str(pretrained) if pretrained else None,
-            "normalisation": loaded.normalisation(),  # to use the model on other images
-            "origin": loaded.origin,  # to load the data again
-            "pictures": loaded.pictures,
-        }
-        if partition:
-            remarks["partition_table"] = str(partition)
+    if ctx.engine.is_global_zero:
         try:
             folder.open(identity, resume, **remarks)
         except FallowError as error:
             refusal = error
-    if refusal := engine.broadcast(refusal):  # the other processes wait here: they must hear of it
+    if refusal := ctx.engine.broadcast(refusal):  # the other processes wait here: they must hear of it
         raise refusal
     state = folder.load_checkpoint() if resume else None
     if state is not None:
         ctx.load_state(state)
-    if engine.is_global_zero:
+    if ctx.engine.is_global_zero:
         ctx.folder = folder
         folder.write_history(ctx.history)
     return ctx
-
-
-def _model(model: nn.Module | str | None, data: sources.Data | Tasks) -> tuple[nn.Module, Any, Any]:
-    """The model, how to build another, and what the record says of it."""
-    if isinstance(model, nn.Module):
-        shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
-        digest = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:12]
-        return model, None, f"{type(model).__module__}.{type(model).__qualname__} ({digest})"
-    spec = model or (data.model if isinstance(data, Tasks) else models.default(data.shape))
-
-    def factory() -> nn.Module:
-        return models.build(spec, shape=data.shape, classes=len(data.classes))
-
-    return factory(), factory, spec
-
-
-def _assemble(
-    model: nn.Module,
-    data: Any,
-    method: Method,
-    settings: Settings,
-    engine: Any,
-    optimizer: str | torch.optim.Optimizer | OptimizerFactory,
-    loss: Criterion | None,
-    workers: int | None,
-) -> Context:
-    streams = _streams(data, settings, engine, workers)
-    train = streams["train"]
-    assert train is not None
-    wrapped = engine.setup_module(model)
-    generations, epochs = method.plan(settings.generations, settings.epochs)
-
-    def smoothed(output: Tensor, target: Tensor) -> Tensor:
-        return functional.cross_entropy(output, target, label_smoothing=settings.label_smoothing)
-
-    if isinstance(data, Tasks):
-        loss = loss or data.loss
-
-    return Context(
-        model=model,
-        wrapped=wrapped,
-        method=method,
-        data=data,
-        settings=settings,
-        engine=engine,
-        optimizer=_optimizer(model, optimizer, settings),
-        criterion=loss or smoothed,
-        measure=loss or functional.cross_entropy,
-        streams=streams,
-        clock=Clock(generations, epochs, train.steps),
-        schedule=Schedule(settings.schedule, settings.warmup, settings.plateau),
-    )
-
-
-def _streams(data: Any, settings: Settings, engine: Any, workers: int | None) -> dict[str, Any]:
-    """The stream of every part; None where there is no such part."""
-    place = {"device": engine.device, "rank": engine.global_rank, "world": engine.world_size}
-    common = place | {"batch_size": settings.batch_size, "seed": settings.seed}
-    if isinstance(data, Tasks):
-        return {name: data.stream(name, **common) for name in ("train", "val", "test")}
-    parts = {"train": data.train, "val": data.val, "test": data.test}
-    return {
-        name: None
-        if part is None
-        else stream(
-            part,
-            data,
-            augment=settings.augment if name == "train" else "none",
-            workers=_workers(part) if workers is None else workers,
-            **common,
-        )
-        for name, part in parts.items()
-    }
-
-
-def _try(ctx: Context) -> None:
-    """Pass two examples through the model: one that does not fit the data is refused before anything is done."""
-    x = next(iter(ctx.train.ordered()))[0][:2]
-    try:
-        with untouched(ctx.model), torch.no_grad():
-            shape = tuple(ctx.model.eval()(x).shape)
-    except (RuntimeError, IndexError, TypeError, AttributeError, ValueError) as error:
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RequestError(f"the model cannot take examples of shape {tuple(x.shape[1:])}: {why}") from error
-    if len(shape) != 2 or shape[1] < ctx.classes:
-        raise RequestError(
-            f"the model gives {shape[1:]} for an example: {ctx.classes} classes need {ctx.classes} numbers"
-        )
-
-
-def _workers(part: Any) -> int:
-    """Worker processes read images that are too many for memory; a user's Dataset may not expect them."""
-    return min(4, os.cpu_count() or 1) if isinstance(part, sources.Files) else 0
 
 
 def _optimizer(
@@ -335,7 +233,7 @@ def result_of(ctx: Context) -> Result:
     if ctx.best is not None:
         best = {"generation": ctx.best["generation"]} | ctx.generations[ctx.best["generation"] - 1]["best"]
     result = Result(
-        model=ctx.method.evaluated(ctx),
+        model=ctx.problem.finished(ctx.method.evaluated(ctx)),
         last=ctx.generations[-1]["last"] if ctx.generations else {},
         best=best,
         best_weights=ctx.best["weights"] if ctx.best else None,
@@ -350,7 +248,8 @@ def result_of(ctx: Context) -> Result:
         result.seconds = finished["seconds"]  # reading a finished run takes time too, but did not train it
     elif ctx.folder is not None:
         ctx.folder.save_weights("last", result.model.state_dict())
-        ctx.folder.save_weights("best", result.best_weights or result.model.state_dict())
+        ctx.folder.save_weights("best", result.best_state())
+        ctx.folder.save_outputs(ctx.outputs)
         ctx.folder.finish(result.describe())
     return result
 

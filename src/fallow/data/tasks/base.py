@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fallow.base.errors import RequestError, unknown
 from fallow.base.seeds import mix
+from fallow.data.targets import Classes, Target
 
 SPLITS = ("train", "val", "test")
 NUMBERS = 1 << 19  # in the inputs of tasks that are evaluated side by side
@@ -112,6 +113,11 @@ class Tasks:
         if count == 0:
             return None
         return TaskStream(self, split, batch_size, count, seed, torch.device(device), rank, world)
+
+    @property
+    def target(self) -> Target:
+        """What the tasks' targets are: classes, or the numbers that the model gives."""
+        return Classes(self.classes)
 
     def normalisation(self) -> dict[str, Any] | None:
         """How inputs were centred and scaled, if they were."""

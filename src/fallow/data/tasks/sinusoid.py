@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fallow.base.errors import RequestError, unknown
+from fallow.data.targets import Numbers, Target
 from fallow.data.tasks.base import BLOCK, TaskBatch, Tasks
 
 SPAN = 5.0
@@ -43,6 +44,10 @@ class Sinusoid(Tasks):
     points: int = 100
     setting: str = "standard"
     test_tasks: int = 600
+
+    @property
+    def target(self) -> Target:
+        return Numbers(self.classes)
 
     def __post_init__(self) -> None:
         if self.setting not in SETTINGS:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from fallow.base.errors import RequestError, unknown
@@ -30,7 +30,6 @@ class Dropout(Method):
 
     name = "dropout"
     summary = "a random share of the head's inputs (or of every fully connected layer's) is 0 in training"
-    draws_locally = True
 
     rate: float = 0.25
     where: str = "head"  # or "dense": every fully connected layer
@@ -46,16 +45,9 @@ class Dropout(Method):
         head = ctx.model.get_submodule(head_of(ctx.model, execution_order(ctx.model, x[:2])))
         connected: list[nn.Module] = [module for module in ctx.model.modules() if isinstance(module, nn.Linear)]
         self.layers = [head] if self.where == "head" else connected or [head]
-        predict = ctx.predict
-
-        def dropping(x: Tensor) -> Tensor:
-            with self.hooks():
-                return predict(x)
-
-        ctx.predict = dropping  # type: ignore[method-assign]
 
     @contextmanager
-    def hooks(self) -> Iterator[None]:
+    def forward(self, ctx: Context) -> Iterator[None]:
         """Inside, the layers drop."""
         handles = [layer.register_forward_pre_hook(self.drop) for layer in self.layers]
         try:

@@ -31,5 +31,5 @@ class EMA(Averaging):
             raise RequestError(f"decay is {self.decay}: it must be from 0 to below 1")
 
     def end_step(self, ctx: Context) -> None:
-        if ctx.phase != "ascent":
+        if not ctx.disturbed:
             self.take(1 - min(self.decay, self.count / (self.count + 9)))

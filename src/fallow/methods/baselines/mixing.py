@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.core.context import Batch, Context
 from fallow.core.method import Method
+
+if TYPE_CHECKING:
+    from fallow.problems import Problem
 
 MIXING = 3  # names the random stream; 0 to 2 are the model's, the methods' and the epochs'
 
@@ -24,8 +27,6 @@ class Mixing(Method):
     the device to wait for, and a method that takes the gradient twice sees the same blend twice.
     """
 
-    draws_locally = True  # partners are found in a process's own share of the batch
-
     def blend(self, x: Tensor, other: Tensor, draw: random.Random) -> tuple[Tensor, float]:
         """The blend, and the share of ``x`` in it."""
         raise NotImplementedError
@@ -36,8 +37,7 @@ class Mixing(Method):
         # a batch is shuffled already: to rotate it is to pair it at random, without moving indices to the device
         shift = 1 + int(draw.random() * (len(x) - 1))
         blended, share = self.blend(x, x.roll(shift, 0), draw)
-        output = ctx.predict(blended)
-        return share * ctx.criterion(output, y) + (1 - share) * ctx.criterion(output, y.roll(shift, 0))
+        return ctx.target.mixed(ctx.criterion, ctx.predict(blended), y, y.roll(shift, 0), share)
 
 
 @dataclass(eq=False)
@@ -91,10 +91,10 @@ class CutMix(Mixing):
         if not 0 < self.probability <= 1:
             raise RequestError(f"probability is {self.probability}: it must be above 0 and at most 1")
 
-    def begin(self, ctx: Context) -> None:
-        shape = tuple(ctx.data.shape)
-        if len(shape) < 2:
-            raise RequestError(f"cutmix cuts boxes from images or signals, not from shape {shape}: use mixup")
+    def refuses(self, problem: Problem) -> str:
+        if len(problem.data.shape) < 2:
+            return f"cuts boxes from images or signals, not from shape {tuple(problem.data.shape)}: use mixup"
+        return "leaves the mask of a box that it replaces: use mixup" if problem.target.kind == "dense" else ""
 
     def blend(self, x: Tensor, other: Tensor, draw: random.Random) -> tuple[Tensor, float]:
         if draw.random() >= self.probability:

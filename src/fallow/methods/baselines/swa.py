@@ -48,7 +48,7 @@ class SWA(Averaging):
                 group["lr"] = group["base_lr"] * self.rate * group.get("scale", 1.0)
 
     def end_epoch(self, ctx: Context) -> None:
-        if ctx.clock.progress >= self.start and ctx.phase != "ascent":
+        if ctx.clock.progress >= self.start and not ctx.disturbed:
             self.take(1 / (self.count + 1))
             self.stale = True
         super().end_epoch(ctx)

@@ -11,8 +11,8 @@ from torch import Tensor
 from fallow.adaptation.learner import Judged
 from fallow.base.errors import RequestError
 from fallow.core.context import Context
-from fallow.core.method import Gradients, Method, Together
-from fallow.evaluate.accuracy import Score
+from fallow.core.method import Gradients, Method
+from fallow.evaluate.score import Score
 from fallow.weights.layers import untouched
 
 
@@ -65,10 +65,9 @@ class FewShot(Method):
             torch.tensor(float(sum(map(len, losses))), dtype=torch.float64, device=ctx.device),
         ])  # fmt: skip
         loss, correct, count = ctx.engine.all_reduce(sums, reduce_op="sum").tolist()
-        return Score(loss / count, correct / count if right else None, int(count))
+        return Score(loss / count, {"accuracy": correct / count} if right else {}, int(count))
 
 
 def learner_of(method: Method) -> FewShot:
     """The one of several methods that adapts and judges; the others are its pieces."""
-    parts = method.methods if isinstance(method, Together) else (method,)
-    return next(part for part in parts if isinstance(part, FewShot))
+    return next(part for part in method.parts if isinstance(part, FewShot))

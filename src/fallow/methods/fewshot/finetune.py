@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,12 @@ from fallow.adaptation.learner import Judged
 from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.core.context import Context
-from fallow.data.tasks import Episodes, Tasks
 from fallow.methods.fewshot.fewshot import FewShot
 from fallow.methods.fewshot.prototypes import judged
 from fallow.weights.layers import untouched
+
+if TYPE_CHECKING:
+    from fallow.problems import Problem
 
 BATCHES = 6  # names the random stream of its batches
 
@@ -58,11 +60,13 @@ class Finetune(FewShot):
             if not isinstance(getattr(self, key), int) or getattr(self, key) < 1:
                 raise RequestError(f"{key} is {getattr(self, key)}: it must be a whole number from 1")
 
+    def refuses(self, problem: Problem) -> str:
+        if problem.target.kind != "classes":
+            return "classifies: it needs labelled classes; take maml or l2f for regression"
+        return ""
+
     def begin(self, ctx: Context) -> None:
-        tasks = cast(Tasks, ctx.data)
-        if not isinstance(tasks, Episodes):
-            raise RequestError("finetune classifies: it needs labelled classes; take maml or l2f for regression")
-        self.tasks_data = tasks
+        tasks = self.tasks_data = ctx.data
         self.features = Features(ctx.model)
         self.try_out(ctx, self.features)
         self.head = nn.Linear(self.features.width, tasks.count("train")).to(ctx.device)

@@ -14,7 +14,7 @@ from fallow.adaptation.learner import Judged, Learner
 from fallow.adaptation.objective import BATCH_NORMS, normalised
 from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
-from fallow.core.method import Method, Together
+from fallow.core.method import Method
 from fallow.methods.fewshot.fewshot import FewShot
 from fallow.methods.fewshot.piece import Piece
 
@@ -60,8 +60,7 @@ class MAML(FewShot):
         self.pieces: list[Piece] = []
 
     def begin(self, ctx: Context) -> None:
-        parts = ctx.method.methods if isinstance(ctx.method, Together) else (ctx.method,)
-        self.pieces = [part for part in parts if isinstance(part, Piece)]
+        self.pieces = [part for part in ctx.method.parts if isinstance(part, Piece)]
         self.learner = Learner(
             ctx.model, ctx.criterion, steps=self.steps, rate=self.rate, batch_norm=self.batch_norm, pieces=self.pieces
         )
@@ -80,7 +79,7 @@ class MAML(FewShot):
         batch = tuple(t[:1] for t in next(iter(ctx.train.ordered())))
         try:
             with torch.random.fork_rng(), normalised(ctx.model, self.batch_norm, training=False):
-                self.learner.judge(batch, batched=self.execution == "vmap", steps=1)  # type: ignore[arg-type]
+                self.learner.judge(batch, batched=self.execution == "vmap", steps=1)
         except (RuntimeError, IndexError, TypeError, AttributeError, ValueError) as error:
             why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise RequestError(
@@ -146,12 +145,11 @@ class MAML(FewShot):
 
 def complete(method: Method) -> Method:
     """Pieces alone stand for MAML with them; ordinary methods do not learn from tasks."""
-    parts = method.methods if isinstance(method, Together) else (method,)
-    for part in parts:
+    for part in method.parts:
         if not part.tasks:
             raise RequestError(
                 f"{part.name} learns from labelled examples, not from tasks: take maml, l2f or another few-shot method"
             )
-    if all(isinstance(part, Piece) for part in parts):
+    if all(isinstance(part, Piece) for part in method.parts):
         return MAML() + method
     return method

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,11 +11,12 @@ from torch.nn import functional
 
 from fallow.adaptation.features import Features, of_tasks
 from fallow.adaptation.learner import Judged
-from fallow.base.errors import RequestError
 from fallow.core.context import Context
-from fallow.data.tasks import Episodes, Tasks
 from fallow.methods.fewshot.fewshot import FewShot
 from fallow.weights.layers import untouched
+
+if TYPE_CHECKING:
+    from fallow.problems import Problem
 
 
 def prototypes(support: Tensor, y: Tensor, ways: int) -> Tensor:
@@ -42,11 +43,11 @@ class ProtoNet(FewShot):
     name = "protonet"
     summary = "a query belongs to the class whose mean embedding is nearest; no inner loop"
 
+    def refuses(self, problem: Problem) -> str:
+        return "" if problem.target.kind == "classes" else "classifies: regression has no classes; take maml or l2f"
+
     def begin(self, ctx: Context) -> None:
-        tasks = cast(Tasks, ctx.data)
-        if not isinstance(tasks, Episodes):
-            raise RequestError("protonet classifies: regression has no classes; take maml or l2f")
-        self.shots = tasks.shots
+        self.shots = ctx.data.shots
         self.features = Features(ctx.model)
         self.try_out(ctx, self.features)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,11 +49,6 @@ class FAM(Method):
             raise RequestError(f"probes is {self.probes}: it must be a whole number from 1")
         self.layer = ",".join(name for name in re.split(r"[,+\s]+", self.layer) if name)  # a + would add a method
 
-    @property
-    def draws_locally(self) -> bool:  # type: ignore[override]
-        """Every process draws probes of its own."""
-        return self.form == "probe"
-
     def begin(self, ctx: Context) -> None:
         x, y = (part[:TRIAL] for part in next(iter(ctx.train.ordered())))
         self.watches = [
@@ -64,18 +59,15 @@ class FAM(Method):
             ctx.model.train()
             for watch in self.watches:
                 watch.look(lambda: ctx.criterion(ctx.model(x), y))
-        predict = ctx.predict
-
-        def watched(x: Tensor) -> Tensor:
-            with ExitStack() as stack:
-                for watch in self.watches:
-                    stack.enter_context(watch)
-                return predict(x)
-
-        ctx.predict = watched  # type: ignore[method-assign]
         self.total: Tensor | None = None  # κ times examples, of this epoch
         self.count = 0
         self.warned = False
+
+    def forward(self, ctx: Context) -> AbstractContextManager[Any]:
+        stack = ExitStack()
+        for watch in self.watches:
+            stack.enter_context(watch)
+        return stack
 
     def begin_epoch(self, ctx: Context) -> None:
         for watch in self.watches:

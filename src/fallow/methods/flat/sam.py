@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
-from fallow.core.method import Gradients, Method
+from fallow.core.method import Cost, Gradients, Method
 
 
 @dataclass(eq=False)
@@ -25,7 +25,7 @@ class SAM(Method):
 
     name = "sam"
     summary = "each step descends along the gradient at the worst point nearby: two passes a step"
-    passes = 2.0
+    cost = Cost(gradients=2)
 
     rho: float = 0.05  # ρ; ASAM takes about ten times as much
     adaptive: bool = False
@@ -36,11 +36,6 @@ class SAM(Method):
             raise RequestError(f"rho is {self.rho}: it must be above 0")
         if self.perturb not in ("synchronised", "local"):
             raise unknown("value for perturb", self.perturb, ("synchronised", "local"))
-
-    @property
-    def draws_locally(self) -> bool:  # type: ignore[override]
-        """Every process climbs along the gradient of its own share."""
-        return self.perturb == "local"
 
     def update(self, ctx: Context, gradients: Gradients) -> Tensor:
         alone = ctx.engine.no_backward_sync(ctx.wrapped) if self.perturb == "local" else nullcontext()

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from fallow.base.errors import RequestError
 from fallow.core.context import Batch, Context
-from fallow.core.method import Method
+from fallow.core.method import Cost, Method
 from fallow.methods.forget.measure import log_forgetting
+
+TEACHER = 1 / 3  # a forward pass is a third of forward and backward
 
 
 @dataclass(eq=False)
@@ -27,7 +28,7 @@ class BornAgain(Method):
     summary = "each generation starts afresh and learns from the soft labels of the one before"
     generational = True
     forgets = frozenset({"early", "late"})
-    passes = 4 / 3  # the teacher's forward is a third of forward and backward
+    cost = Cost(beside=TEACHER)
 
     alpha: float = 0.5  # the teacher's share of the loss
     temperature: float = 1.0
@@ -56,15 +57,11 @@ class BornAgain(Method):
         if not self.taught:
             return loss
         wide = torch.promote_types(output.dtype, torch.float32)  # bf16 has too few digits for logarithms
+        ctx.spend(TEACHER)
         with torch.no_grad():
-            wanted = functional.log_softmax(self.teacher(x).to(wide) / self.temperature, 1)
-        found = functional.log_softmax(output.to(wide) / self.temperature, 1)
-        distance = functional.kl_div(found, wanted, reduction="batchmean", log_target=True)
+            wanted = self.teacher(x).to(wide)
+        distance = ctx.target.distance(output.to(wide), wanted, self.temperature)
         return (1 - self.alpha) * loss + self.alpha * self.temperature**2 * distance
-
-    def end_step(self, ctx: Context) -> None:
-        if self.taught:
-            ctx.passes += self.passes - 1
 
     def state_dict(self) -> dict[str, Any]:
         return {"taught": self.taught, "teacher": self.teacher.state_dict() if self.taught else {}}

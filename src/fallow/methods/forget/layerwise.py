@@ -39,7 +39,6 @@ class LW(Method):
     name = "lw"
     summary = "block by block from the input: rescale and normalise what is below, re-draw what is above"
     generational = True
-    ordinary_start = False
     forgets = frozenset({"early", "late"})
 
     repeats: int = 1  # N

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -13,6 +13,9 @@ from fallow.core.context import Context
 from fallow.core.method import Method
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import ascend, descend, reset_state, split_groups
+
+if TYPE_CHECKING:
+    from fallow.problems import Problem
 
 CHECKS = 32  # looks at the training accuracy during an adaptive ascent
 LARGEST = 0.99  # step relative to a tensor's norm; a step of 1 could end at 0, where no direction is left
@@ -80,6 +83,11 @@ class SEAL(Method):
         sides = {"late"} if self.reverse else {"early"}
         return frozenset(sides | ({"early", "late"} if self.late == "redraw" else set()))
 
+    def refuses(self, problem: Problem) -> str:
+        if self.ascent == "adaptive" and problem.target.kind != "classes":
+            return "climbs until its accuracy is at chance, which these targets have none of: use ascent=fixed"
+        return ""
+
     def begin(self, ctx: Context) -> None:
         clock = ctx.clock
         self.epochs = max(1, round(self.share * clock.epochs))  # k
@@ -99,6 +107,8 @@ class SEAL(Method):
         self.flips = "maximize" not in ctx.optimizer.defaults  # the optimiser cannot climb, so gradients turn
         self.step = self.rho
         self.start = 1.0  # training accuracy where the ascent began
+        self.climbs = False  # now
+        self.climbed = False  # in the epoch before this one, or in this one
 
     def begin_generation(self, ctx: Context) -> None:
         if ctx.clock.generation == 0:
@@ -108,12 +118,13 @@ class SEAL(Method):
         self.turn_up(ctx)
 
     def begin_epoch(self, ctx: Context) -> None:
-        if ctx.phase == "ascent" and ctx.clock.epoch == self.epochs:
+        self.climbed = self.climbs
+        if self.climbs and ctx.clock.epoch == self.epochs:
             self.turn_down(ctx)
 
     def turn_up(self, ctx: Context) -> None:
         """The ascent begins."""
-        ctx.phase, self.step = "ascent", self.rho
+        self.climbs, self.step = True, self.rho
         if self.momentum == "reset":
             reset_state(ctx.optimizer, self.climbing.parameters)
         if self.ascent == "adaptive":
@@ -129,7 +140,7 @@ class SEAL(Method):
 
     def turn_down(self, ctx: Context) -> None:
         """The ascent ends; from here on everything descends."""
-        ctx.phase = "descent"
+        self.climbs = False
         groups = self.groups(ctx)
         if not self.flips:
             descend(groups)
@@ -147,7 +158,7 @@ class SEAL(Method):
         return [group for group in ctx.optimizer.param_groups if group.get("side") == side]
 
     def before_step(self, ctx: Context) -> None:
-        if ctx.phase != "ascent":
+        if not self.climbs:
             return
         if self.late == "freeze":
             _leave_alone(self.other.parameters)
@@ -158,13 +169,13 @@ class SEAL(Method):
             torch._foreach_neg_([p.grad for p in self.climbing.parameters if p.grad is not None])
 
     def end_step(self, ctx: Context) -> None:
-        if ctx.phase != "ascent" or self.ascent != "adaptive":
+        if not self.climbs or self.ascent != "adaptive":
             return
         total = self.epochs * ctx.clock.steps
         done = ctx.clock.epoch * ctx.clock.steps + ctx.clock.step + 1
         if done % max(1, total // CHECKS):
             return
-        target = 1 / ctx.classes if self.target is None else self.target
+        target = 1 / ctx.target.outputs if self.target is None else self.target
         accuracy = ctx.score(ctx.train, limit=1024).accuracy or 0.0
         if accuracy <= target:
             ctx.log(ascent_steps=done)
@@ -174,11 +185,23 @@ class SEAL(Method):
         else:
             self.step /= 2
 
+    def end_epoch(self, ctx: Context) -> None:
+        ctx.log(phase="ascent" if self.climbs else "descent")
+
+    def disturbed(self, ctx: Context) -> bool:
+        return self.climbs
+
+    def explain(self, ctx: Context) -> str:
+        if not (self.climbs or self.climbed):  # the last step of an ascent shows in the next epoch's loss only
+            return ""
+        return "the ascent diverged: give it a smaller scale or a smaller share, or ascent=adaptive"
+
     def state_dict(self) -> dict[str, Any]:
-        return {"step": self.step, "start": self.start}
+        return {"step": self.step, "start": self.start, "climbs": self.climbs, "climbed": self.climbed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step, self.start = state["step"], state["start"]
+        self.climbs, self.climbed = state["climbs"], state["climbed"]
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
-from fallow.core.method import Method
+from fallow.core.method import Cost, Method
 from fallow.hypergradients.implicit import hypergradient
 from fallow.hypergradients.penalty import SquaredDecay, inverse_softplus
 from fallow.hypergradients.schedule import T1T2, Schedule
@@ -88,10 +88,10 @@ class ImplicitDecay(Method):
         return {"cg": CG, "minres": MINRES, "nystrom": Nystrom}[self.solver](self.products, damping)
 
     @property
-    def passes(self) -> float:  # type: ignore[override]
-        """Of a step, with its share of a meta-update once the warm-up is over."""
+    def cost(self) -> Cost:  # type: ignore[override]
+        """A step, with its share of a meta-update once the warm-up is over."""
         products = 0 if isinstance(self.solve, Identity) else self.products
-        return 1 + self.batches * (2 + 2 * products) / self.schedule.inner
+        return Cost(after=self.batches * (2 + 2 * products) / self.schedule.inner)
 
     def begin(self, ctx: Context) -> None:
         if ctx.val is None:
@@ -161,7 +161,7 @@ class ImplicitDecay(Method):
 
     def end_step(self, ctx: Context) -> None:
         step = ctx.clock.epoch * ctx.clock.steps + ctx.clock.step + 1
-        if not self.over and ctx.phase != "ascent" and self.schedule.due(step):
+        if not self.over and not ctx.disturbed and self.schedule.due(step):
             self.meta_update(ctx)
 
     def meta_update(self, ctx: Context) -> None:
@@ -181,7 +181,7 @@ class ImplicitDecay(Method):
         if caught and not self.warned:  # every meta-update would say so: the record of every epoch does
             warnings.warn(str(caught[0].message), RuntimeWarning, stacklevel=2)
             self.warned = True
-        ctx.passes += train_passes * (1 + 2 * record.products) + val_passes
+        ctx.spend(train_passes * (1 + 2 * record.products) + val_passes)
         if self.still_better(record.val_loss):
             for knob, gradient in zip(knobs, gradients, strict=True):
                 knob.grad = gradient

@@ -104,11 +104,6 @@ class ConfidenceNetwork(FixMatch):
         """Whether there are meta-updates."""
         return self.source == "learned"
 
-    @property
-    def draws_locally(self) -> bool:  # type: ignore[override]
-        """A process shuffles the signals of its own share."""
-        return self.signal == "shuffled"
-
     def begin(self, ctx: Context) -> None:
         super().begin(ctx)
         if self.learns and ctx.val is None:
@@ -157,7 +152,7 @@ class ConfidenceNetwork(FixMatch):
     def end_step(self, ctx: Context) -> None:
         super().end_step(ctx)
         done = ctx.clock.step_index + 1 - self.warmup
-        if self.learns and not self.stopped and done >= 0 and done % self.every == 0 and ctx.phase != "ascent":
+        if self.learns and not self.stopped and done >= 0 and done % self.every == 0 and not ctx.disturbed:
             self.meta_update(ctx)
 
     # ---- learning the weights --------------------------------------------------------------------------------------
@@ -176,7 +171,7 @@ class ConfidenceNetwork(FixMatch):
         self.confidence.eval()
         self.outer.zero_grad()
         mean = self.descend(ctx, c, signal, len(weak))
-        ctx.passes += len(self.val_x) / ctx.settings.batch_size + self.ratio
+        ctx.spend(len(self.val_x) / ctx.settings.batch_size + self.ratio)
         if not math.isfinite(mean) or abs(mean - 1) > self.limit:
             self.give_up(ctx, mean)
 
@@ -200,7 +195,7 @@ class ConfidenceNetwork(FixMatch):
         weights = [p for p in ctx.model.parameters() if p.requires_grad]
         x, y = self.validation(ctx)
         count = ctx.engine.all_reduce(torch.tensor(float(len(x)), device=ctx.device))  # the mean
-        found = torch.autograd.grad(ctx.measure(ctx.model(x), y) * (len(x) / count), weights, allow_unused=True)
+        found = torch.autograd.grad(ctx.plain_loss(ctx.model(x), y) * (len(x) / count), weights, allow_unused=True)
         b = ctx.engine.all_reduce(flat(found, weights))
         if self.solver == "identity":
             return shaped(Identity()(None, b).x, weights)  # type: ignore[arg-type]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,15 +12,19 @@ from torch.nn import functional
 
 from fallow.base.errors import RequestError
 from fallow.core.context import Batch, Context
-from fallow.core.method import Method
-from fallow.data import FOREIGN, UNKNOWN, Examples, Files
+from fallow.core.method import Cost, Method
+from fallow.core.settings import Settings
+from fallow.data import FOREIGN, UNKNOWN
 from fallow.data.augment import apply, draw, resolve
 from fallow.data.normalise import normalise
-from fallow.data.plan import UNLABELLED, VIEWS, generator
-from fallow.data.stream import stream
+from fallow.data.plan import UNLABELLED, VIEWS, Plan, generator
 from fallow.data.strong import apply_strong, draw_strong
 from fallow.methods.averaging import Averaging
 from fallow.weights import exempt
+
+if TYPE_CHECKING:
+    from fallow.data.stream import Stream
+    from fallow.problems import Problem
 
 
 @dataclass(eq=False)
@@ -60,38 +64,45 @@ class FixMatch(Method):
                 raise RequestError(f"{key} is {value}: it must be a whole number from {least}")
 
     @property
-    def passes(self) -> float:  # type: ignore[override]
+    def cost(self) -> Cost:  # type: ignore[override]
         """In labelled batches: every example brings μ weak and μ strong views."""
-        return 1.0 + 2 * self.ratio
+        return Cost(beside=2 * self.ratio)
 
-    def begin(self, ctx: Context) -> None:
-        data, engine = ctx.data, ctx.engine
+    def refuses(self, problem: Problem) -> str:
+        data = problem.data
         if data.unlabelled is None or len(data.unlabelled) == 0:
-            raise RequestError(
-                f"{self.name} learns from unlabelled images, and this data has none: take fallow semi DATA --labels N, "
+            return (
+                "learns from unlabelled images, and this data has none: take fallow semi DATA --labels N, "
                 "or fallow.data.budget, which keep some labels and make the rest unlabelled"
             )
-        if not isinstance(data.train, Examples | Files) or not data.pictures:
-            raise RequestError(f"{self.name} augments images, grey or in colours, and these examples are none")
-        policy = weak_policy(ctx.settings.augment, data.shape)
-        ctx.train = stream(
-            data.train, data, batch_size=ctx.settings.batch_size, seed=ctx.settings.seed, augment=policy,
-            device=ctx.device, rank=engine.global_rank, world=engine.world_size,
-        )  # fmt: skip
-        self.policy, self.plan_ = policy, ctx.train.plan  # type: ignore[attr-defined]
+        if not data.pictures:
+            return "augments images, grey or in colours, and these examples are none"
+        return "" if problem.target.kind == "classes" else "gives unlabelled images the likeliest class: use classes"
+
+    def arrange(self, settings: Settings, problem: Problem) -> Settings:
+        """Weak augmentation, and FixMatch's own end of the cosine."""
+        schedule = "cosine-7/16" if settings.schedule == "cosine" else settings.schedule
+        return replace(settings, augment=weak_policy(settings.augment, problem.data.shape), schedule=schedule)
+
+    def steps_of(self, train: Stream, problem: Problem) -> int:
+        """As many as show each unlabelled image once, but all labelled ones at least, where nobody says."""
+        per_step = self.ratio * len(problem.data.train) / train.steps  # unlabelled images
+        return self.steps or max(train.steps, round(len(problem.data.unlabelled) / per_step))
+
+    def begin(self, ctx: Context) -> None:
+        data = ctx.data
+        self.policy = ctx.settings.augment
+        self.plan_ = Plan(len(data.train), ctx.settings.batch_size, ctx.engine.global_rank, ctx.engine.world_size)
+        self.kind = next(ctx.model.parameters()).dtype
         self.images = data.unlabelled.x.to(ctx.device)
         self.origin = data.unlabelled.y.to(ctx.device)  # to look at what happens, never to learn from
         self.known = bool((data.unlabelled.y != UNKNOWN).any())
         self.mean, self.std = (None if t is None else t.to(ctx.device) for t in (data.mean, data.std))
-        per_epoch = self.ratio * len(data.train) / ctx.train.steps  # unlabelled images in a step
-        ctx.clock.steps = self.steps or max(ctx.train.steps, round(len(self.images) / per_epoch))
         self.together = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in ctx.model.modules())
         exempt(ctx.optimizer)
         for group in ctx.optimizer.param_groups:
             if group.get("momentum") and "nesterov" in group:
                 group["nesterov"] = self.nesterov
-        if ctx.schedule.kind == "cosine":
-            ctx.schedule.kind = "cosine-7/16"
         self.average = Averaging()
         self.average.begin(ctx)
         self.counts = torch.zeros(4, device=ctx.device)  # of unlabelled images in this epoch, see `count`
@@ -128,22 +139,23 @@ class FixMatch(Method):
         weak = apply(x, draw(n, shape, self.policy, source)[mine])
         strong = apply(x, draw(n, shape, self.policy, source)[mine])
         strong = apply_strong(strong, draw_strong(n, shape, source)[mine])
-        weak, strong = (normalise(view, self.mean, self.std) for view in (weak, strong))
+        weak, strong = (normalise(view, self.mean, self.std).to(self.kind) for view in (weak, strong))
         weak, strong, chosen = (tensor.unflatten(0, (-1, self.ratio)) for tensor in (weak, strong, chosen))
         return weak, strong, chosen
 
     def loss(self, ctx: Context, batch: Batch) -> Tensor:
         """The loss; of a batch without unlabelled images (another method may ask) the supervised part."""
         if len(batch) == 2:
-            return ctx.measure(ctx.predict(batch[0]), batch[1])
+            return ctx.plain_loss(ctx.predict(batch[0]), batch[1])
         x, y = batch[:2]
         weak, strong, which = (tensor.flatten(0, 1) for tensor in batch[2:])
         labelled, on_weak, on_strong = self.outputs(ctx, x, weak, strong)
+        ctx.spend(2 * self.ratio)
         label, sure = pseudo_labels(on_weak, self.threshold)
         losses = functional.cross_entropy(on_strong, label, reduction="none") * sure
         self.count(label, sure, which)
         # no label smoothing: the confidence could not reach the threshold
-        return ctx.measure(labelled, y) + self.weight * (self.weights(ctx, weak, which) * losses).mean()
+        return ctx.plain_loss(labelled, y) + self.weight * (self.weights(ctx, weak, which) * losses).mean()
 
     def weights(self, ctx: Context, weak: Tensor, which: Tensor) -> Tensor | float:
         """What the losses of the unlabelled images are multiplied by."""
@@ -170,8 +182,7 @@ class FixMatch(Method):
         self.average.begin_generation(ctx)
 
     def end_step(self, ctx: Context) -> None:
-        ctx.passes += 2 * self.ratio
-        if ctx.phase != "ascent":
+        if not ctx.disturbed:
             t = self.average.count
             self.average.take(1 - min(self.decay, t / (t + 9)))  # at first about the last tenth of the steps
 

@@ -1,0 +1,32 @@
+"""A network with the scaling of its inputs inside."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fallow.data.normalise import normalise
+
+
+class Scaled(nn.Module):
+    """Takes examples as the data hold them (bytes, or numbers on their own scale): network((x − mean) / std).
+
+    >>> net = Scaled(nn.Identity(), torch.tensor([2.0]), torch.tensor([4.0]))
+    >>> net(torch.tensor([[10.0]]))
+    tensor([[2.]])
+    """
+
+    mean: Tensor | None
+    std: Tensor | None
+
+    def __init__(self, network: nn.Module, mean: Tensor | None, std: Tensor | None) -> None:
+        super().__init__()
+        self.network = network
+        place = next((p.device for p in network.parameters()), None)
+        self.register_buffer("mean", None if mean is None else mean.to(place, copy=True))
+        self.register_buffer("std", None if std is None else std.to(place, copy=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The network's output."""
+        kind = next((p.dtype for p in self.network.parameters()), torch.float32)
+        return self.network(normalise(x, self.mean, self.std).to(kind))

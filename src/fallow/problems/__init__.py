@@ -1,0 +1,28 @@
+"""What is learned: a problem brings the streams, the network that fits, the losses, the metrics, and its record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fallow.base.errors import RequestError
+from fallow.data import Data, load
+from fallow.data.tasks import Tasks
+from fallow.problems.fewshot import FewShot
+from fallow.problems.labelled import Labelled
+from fallow.problems.problem import Network, Problem
+from fallow.problems.semi import SemiLabelled
+
+__all__ = ["FewShot", "Labelled", "Network", "Problem", "SemiLabelled", "as_problem"]
+
+
+def as_problem(data: Any, *, metric: str | None = None, train: int | None = None, **how: Any) -> Problem:
+    """The problem that data pose; ``train`` and ``how`` are options of :func:`fallow.data.load`.
+
+    This is the one door: whatever a user has passes through it, and nothing behind it asks what the data are.
+    """
+    if isinstance(data, Tasks):
+        return FewShot(data, metric)
+    if isinstance(data, Data) and train is not None:
+        raise RequestError("this Data is loaded and split already: give train to fallow.data.load instead")
+    loaded = load(data, train=train, **how)
+    return (Labelled if loaded.unlabelled is None else SemiLabelled)(loaded, metric)

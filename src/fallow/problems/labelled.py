@@ -1,0 +1,93 @@
+"""Labelled examples: classes, numbers, several labels, or a value for every pixel."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from fallow import models
+from fallow.base.errors import RequestError
+from fallow.data import Data, Files, stream
+from fallow.data.stream import Cast
+from fallow.evaluate.score import right
+from fallow.models.scaled import Scaled
+from fallow.problems.problem import Criterion, Problem
+from fallow.weights.layers import untouched
+
+if TYPE_CHECKING:
+    from fallow.core.method import Method
+    from fallow.core.settings import Settings
+
+
+class Labelled(Problem):
+    """A model learns to give the target of an example."""
+
+    def __init__(self, data: Data, metric: str | None = None) -> None:
+        self.data, self.target = data, data.target
+        self.metric = self.choose(metric)
+        default = next(iter(self.target.metrics))
+        self.judged = [self.target.metrics[name] for name in dict.fromkeys([default, metric or default])]
+
+    def accept(self, method: Method) -> Method:
+        if method.tasks:
+            raise RequestError(
+                f"{method.name} learns from tasks: give fallow.Episodes or fallow.Sinusoid, or take fallow fewshot"
+            )
+        return super().accept(method)
+
+    @property
+    def default_model(self) -> str:
+        return models.default(self.data.shape)
+
+    def streams(self, settings: Settings, engine: Any, workers: int | None) -> dict[str, Any]:
+        found: dict[str, Any] = {"train": None, "val": None, "test": None}
+        for name in found:
+            part = getattr(self.data, name)
+            if part is None:
+                continue
+            found[name] = stream(
+                part, self.data, batch_size=settings.batch_size, seed=settings.seed, device=engine.device,
+                rank=engine.global_rank, world=engine.world_size,
+                augment=settings.augment if name == "train" else "none",
+                workers=_workers(part) if workers is None else workers,
+            )  # fmt: skip
+            if settings.precision == "float64":
+                found[name] = Cast(found[name], torch.float64)
+        return found
+
+    def training_loss(self, settings: Settings) -> Criterion:
+        return self.target.training_loss(settings.label_smoothing)
+
+    def plain_loss(self, output: Tensor, y: Tensor) -> Tensor:
+        return self.target.loss(output, y)
+
+    def judge(self, output: Tensor, y: Tensor) -> dict[str, float]:
+        found = right(output, y)
+        missing = [metric for metric in self.judged if metric.name not in found]
+        if missing and self.target.check(tuple(output.shape)) == "":  # a loss of one's own may take other outputs
+            prediction, truth = self.target.decode(output.double()).cpu().numpy(), y.cpu().numpy()
+            found |= {metric.name: metric.compute(prediction, truth) for metric in missing}
+        return found
+
+    def check(self, model: nn.Module, batch: Any) -> None:
+        """Pass two examples through the model."""
+        x = batch[0][:2]
+        try:
+            with untouched(model), torch.no_grad():
+                shape = tuple(model.eval()(x).shape)
+        except (RuntimeError, IndexError, TypeError, AttributeError, ValueError) as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise RequestError(f"the model cannot take examples of shape {tuple(x.shape[1:])}: {why}") from error
+        if why := self.target.check(shape):
+            raise RequestError(why)
+
+    def finished(self, model: nn.Module) -> nn.Module:
+        return Scaled(model, self.data.mean, self.data.std)
+
+
+def _workers(part: Any) -> int:
+    """Worker processes read images that are too many for memory; a user's Dataset may not expect them."""
+    return min(4, os.cpu_count() or 1) if isinstance(part, Files) else 0

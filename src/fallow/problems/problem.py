@@ -1,0 +1,107 @@
+"""What the loop asks of whatever is learned."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import Tensor, nn
+
+from fallow import models
+from fallow.base.errors import RequestError, unknown
+
+if TYPE_CHECKING:
+    from fallow.core.method import Method
+    from fallow.core.settings import Settings
+    from fallow.data.targets import Target
+    from fallow.evaluate.metrics import Metric
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+
+
+class Network(NamedTuple):
+    """A network for a problem, how to build another (None: only the user knows), and what the record says of it."""
+
+    module: nn.Module
+    factory: Callable[[], nn.Module] | None
+    described: str
+
+
+class Problem(ABC):
+    """Data, a target, and the metric that decides; subclasses know what their data are."""
+
+    data: Any
+    target: Target
+    metric: Metric | None  # decides which weights are best; None: the loss does
+
+    def choose(self, metric: str | None) -> Metric | None:
+        """The metric of that name, or the target's own."""
+        known = self.target.metrics
+        if metric is not None and metric not in known:
+            raise unknown("metric", metric, known)
+        return known[metric or next(iter(known))] if known else None
+
+    def accept(self, method: Method) -> Method:
+        """The method, completed where this problem needs it; one that cannot learn it is refused with its reason."""
+        for part in method.parts:
+            if why := part.refuses(self):
+                raise RequestError(f"{part.name} {why}")
+        return method
+
+    @property
+    @abstractmethod
+    def default_model(self) -> str:
+        """What to take when no model is named."""
+
+    def network(self, model: nn.Module | str | None) -> Network:
+        """The network, from a module, a name, or None for the default."""
+        if isinstance(model, nn.Module):
+            shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
+            digest = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:12]
+            return Network(model, None, f"{type(model).__module__}.{type(model).__qualname__} ({digest})")
+        spec = model or self.default_model
+
+        def factory() -> nn.Module:
+            return models.build(spec, shape=self.data.shape, classes=self.target.outputs)
+
+        return Network(factory(), factory, spec)
+
+    @abstractmethod
+    def streams(self, settings: Settings, engine: Any, workers: int | None) -> dict[str, Any]:
+        """The stream of every part; None where there is no such part."""
+
+    @abstractmethod
+    def training_loss(self, settings: Settings) -> Criterion:
+        """What is minimised."""
+
+    @abstractmethod
+    def plain_loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """What is measured."""
+
+    @abstractmethod
+    def judge(self, output: Tensor, y: Tensor) -> dict[str, float]:
+        """The metrics of outputs."""
+
+    def check(self, model: nn.Module, batch: Any) -> None:  # noqa: B027 (a few-shot method tries the model itself)
+        """Refuse a model that does not fit the data before anything is done."""
+
+    def finished(self, model: nn.Module) -> nn.Module:
+        """The trained model as it is returned and kept: ready for examples as the data hold them."""
+        return model
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies the problem, for the record of a run."""
+        return self.data.describe() | {"target": self.target.describe()}
+
+    def remarks(self) -> dict[str, Any]:
+        """What else the record keeps: how to load the data again, and what was done to them."""
+        data = self.data
+        return {
+            "notes": data.notes,
+            "normalisation": data.normalisation(),  # to use the model on other images
+            "origin": data.origin,  # to load the data again
+            "pictures": data.pictures,
+        }
