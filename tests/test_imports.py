@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "fallow"
 ORDER = (  # from the ground up: what stands in a line may import what stands in the lines before it
-    "base", "weights", "data", "evaluate", "flatness", "hypergradients", "adaptation", "models", "core", "methods",
+    "base", "weights", "evaluate", "data", "flatness", "hypergradients", "adaptation", "models", "core", "methods",
     "problems", "training", "experiment", "diagnose", "report", "comparison", "tuning", "semi", "reproduce", "cli",
 )  # fmt: skip
 FAMILIES = ("baselines", "fewshot", "flat", "forget", "hyper", "semi")  # of methods: none imports another
