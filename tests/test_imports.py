@@ -13,7 +13,7 @@ ORDER = (  # from the ground up: what stands in a line may import what stands in
     "problems", "training", "experiment", "diagnose", "report", "comparison", "tuning", "semi", "reproduce", "cli",
 )  # fmt: skip
 FAMILIES = ("baselines", "fewshot", "flat", "forget", "hyper", "semi")  # of methods: none imports another
-TYPES_ONLY = {("core", "problems")}  # a context names its problem's type; it never calls what it does not hold
+TYPES_ONLY = {("core", "problems"), ("methods", "problems")}  # a problem is handed to them: they only name its type
 
 
 def imported(path: Path) -> set[tuple[str, bool]]:

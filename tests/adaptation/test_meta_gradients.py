@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fallow.adaptation.attenuation import L2F, owners
+from fallow import L2F
+from fallow.adaptation.attenuation import owners
 from fallow.adaptation.execution import Execution, flat
 from fallow.adaptation.inner import adapt
 from fallow.adaptation.learner import Learner

@@ -10,6 +10,8 @@ from fallow.data.tasks import Episodes
 from fallow.methods import REGISTRY, build
 from tests.contract.catalogue import MODEL, SETTINGS, SMALL, TASK_MODEL, TASK_SETTINGS
 
+UNEVEN = {"born-again", "implicit-decay", "confidence"}  # their steps do not all cost the same
+
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.combinations_with_replacement(REGISTRY, 2)))
 def test_composes_or_is_refused_with_a_reason(first: str, second: str, images: Data, tasks: Episodes) -> None:
@@ -24,14 +26,26 @@ def test_composes_or_is_refused_with_a_reason(first: str, second: str, images: D
         judged = fallow.fewshot(TASK_MODEL, tasks, method, **TASK_SETTINGS)
         assert judged.history[-1]["train_loss"] < judged.history[0]["train_loss"]
         return
-    if "confidence" in (first, second):
-        build("fixmatch") + build(first if second == "confidence" else second)  # trains as fixmatch does
-        return
     result = fallow.fit(MODEL, images, method, **(SETTINGS | {"generations": 2, "epochs": 4}))
     assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
+    if not {first, second} & UNEVEN:
+        assert result.passes == pytest.approx(result.steps * method.passes)  # what is spent is what was planned
+
+
+def test_every_gradient_is_paid_for(images: Data) -> None:
+    """SAM asks for two gradients, and each of them brings a weak and a strong view of every image."""
+    result = fallow.fit(MODEL, images, "sam+fixmatch:ratio=1,steps=4", **(SETTINGS | {"accumulate": 2}))
+    assert result.passes == pytest.approx(result.steps * 2 * (1 + 2))
+
+
+def test_a_sum_has_the_flags_of_all_its_methods() -> None:
+    assert build("ema+llf").generational
+    assert build("llf+ema").generational
+    assert not build("ema+mixup").generational
+    assert build("ema+llf").forgets == {"late"}
 
 
 def test_both_of_a_sum_take_effect(images: Data) -> None:
     result = fallow.fit(MODEL, images, "llf+seal:scale=1", **SETTINGS)
-    assert any(row["phase"] == "ascent" for row in result.history)
+    assert any(row.get("phase") == "ascent" for row in result.history)
     assert result.generations[-1]["forgot_to"] < 1

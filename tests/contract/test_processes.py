@@ -14,9 +14,18 @@ from fallow.base.lock import locked
 from fallow.data import Data
 from fallow.data.stream import stream
 from fallow.evaluate.score import score
-from fallow.methods import build
 from tests.conftest import small_images, small_tasks
-from tests.contract.catalogue import MODEL, PLAIN, SETTINGS, SPECS, TASK_MODEL, TASK_SPECS, extras
+from tests.contract.catalogue import (
+    EXACT,
+    MODEL,
+    PLAIN,
+    SETTINGS,
+    SPECS,
+    TASK_MODEL,
+    TASK_SPECS,
+    draws_locally,
+    extras,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,12 +59,12 @@ def test_two_processes_train_like_one(number: int, trained: Path) -> None:
     first, second = (torch.load(trained / f"{number}-{rank}.pt", weights_only=True) for rank in (0, 1))
     for name, value in first.items():
         assert torch.equal(value, second[name]), name  # the processes agree to the bit
-    if build(SPECS[number]).draws_locally:
+    if draws_locally(SPECS[number]):
         assert accuracy(first, images) > 0.6  # as well as one, if not alike; chance is a third
         return
-    alone = fallow.fit(MODEL, images, SPECS[number], **SETTINGS, **extras(number)).network.state_dict()
+    alone = fallow.fit(MODEL, images, SPECS[number], **SETTINGS, **EXACT, **extras(number)).network.state_dict()
     for name, value in alone.items():
-        torch.testing.assert_close(first[name], value, rtol=0, atol=1e-5, msg=name)
+        torch.testing.assert_close(first[name], value, rtol=0, atol=1e-10, msg=name)
 
 
 @pytest.mark.xdist_group("two processes")
@@ -64,10 +73,10 @@ def test_two_processes_meta_train_like_one(number: int, trained: Path) -> None:
     first, second = (torch.load(trained / f"tasks-{number}-{rank}.pt", weights_only=True) for rank in (0, 1))
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
-    alone = fallow.fewshot(TASK_MODEL, small_tasks(), TASK_SPECS[number], **PLAIN, meta_batch=5)
+    alone = fallow.fewshot(TASK_MODEL, small_tasks(), TASK_SPECS[number], **PLAIN, **EXACT, meta_batch=5)
     for name, value in alone.model.state_dict().items():
-        torch.testing.assert_close(first[name], value, rtol=0, atol=1e-5, msg=name)
-    torch.testing.assert_close(first["test"], torch.tensor(alone.loss), rtol=0, atol=1e-4)
+        torch.testing.assert_close(first[name], value, rtol=0, atol=1e-9, msg=name)
+    torch.testing.assert_close(first["test"], torch.tensor(alone.loss), rtol=0, atol=1e-7)
 
 
 def accuracy(weights: dict[str, torch.Tensor], images: Data) -> float:

@@ -9,7 +9,15 @@ from fallow.core.method import Method
 from fallow.data import Data
 from fallow.data.tasks import Episodes
 from fallow.methods import build
-from tests.contract.catalogue import MODEL, SETTINGS, SPECS, TASK_MODEL, TASK_SETTINGS, TASK_SPECS
+from tests.contract.catalogue import (
+    MODEL,
+    SETTINGS,
+    SPECS,
+    TASK_MODEL,
+    TASK_SETTINGS,
+    TASK_SPECS,
+    ordinary_start,
+)
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -40,7 +48,7 @@ def test_meta_trains_and_returns_a_learner(spec: str, tasks: Episodes) -> None:
 def test_the_first_generation_is_ordinary(spec: str, images: Data) -> None:
     """Nothing differs from ordinary training before the first forgetting (SA-GD disturbs every step)."""
     method = build(spec)
-    if not (method.generational and method.ordinary_start):
+    if not (method.generational and ordinary_start(spec)):
         pytest.skip("no generations, or none that is ordinary")
     settings = SETTINGS | {"generations": 1}
     mine = fallow.fit(MODEL, images, method, **settings).network
@@ -72,7 +80,7 @@ class Spy(Method):
         inner.begin_generation = watched
 
     def end_epoch(self, ctx) -> None:
-        self.phases.append((ctx.phase, snapshot(ctx.model), ctx.check()))
+        self.phases.append(("ascent" if ctx.disturbed else "descent", snapshot(ctx.model), ctx.check()))
 
 
 def snapshot(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -84,15 +92,29 @@ def watch(spec: str, images: Data, **changes) -> tuple[Spy, Method, fallow.Resul
     return spy, method, fallow.fit(MODEL, images, method + spy, **(SETTINGS | changes))
 
 
-@pytest.mark.parametrize("spec", SPECS)
+BOTH = {"early", "late"}
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SPECS if build(spec).forgets < BOTH])
 def test_what_is_not_forgotten_is_untouched(spec: str, images: Data) -> None:
     """Only the parts that a method declares change at the edge of a generation, to the bit."""
     spy, method, _ = watch(spec, images)
-    kept = {"early", "late"} - method.forgets
     for before, after in zip(spy.before, spy.after, strict=True):
-        for part in kept:
+        for part in BOTH - method.forgets:
             for name in getattr(spy.partition, part).names:
                 assert torch.equal(before[name], after[name]), name
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SPECS if build(spec).forgets])
+def test_what_is_forgotten_changes(spec: str, images: Data) -> None:
+    """Each declared part is disturbed: at the edge of a generation, or by an ascent in its first epoch."""
+    spy, method, result = watch(spec, images)
+    edges = list(zip(spy.before[1:], spy.after[1:], strict=True))
+    climbed = any(row.get("phase") == "ascent" or "ascent_steps" in row for row in result.history)
+    for part in method.forgets:
+        names = getattr(spy.partition, part).names
+        moved = any(not torch.equal(before[name], after[name]) for before, after in edges for name in names)
+        assert moved or climbed, part
 
 
 @pytest.mark.parametrize("spec", ["llf", "born-again", "seal:late=redraw"])

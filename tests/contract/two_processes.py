@@ -10,19 +10,19 @@ from lightning.fabric import Fabric
 
 import fallow
 from tests.conftest import small_images, small_tasks
-from tests.contract.catalogue import MODEL, PLAIN, SETTINGS, SPECS, TASK_MODEL, TASK_SPECS, extras
+from tests.contract.catalogue import EXACT, MODEL, PLAIN, SETTINGS, SPECS, TASK_MODEL, TASK_SPECS, extras
 
 
 def main(folder: Path) -> None:
-    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp", precision="64-true")
     fabric.launch()
     images = small_images(n=95)  # an odd number: the processes hold unequal shares of some batches
     for number, spec in enumerate(SPECS):
-        result = fallow.fit(MODEL, images, spec, engine=fabric, **SETTINGS, **extras(number))
+        result = fallow.fit(MODEL, images, spec, engine=fabric, **SETTINGS, **EXACT, **extras(number))
         torch.save(result.network.state_dict(), folder / f"{number}-{fabric.global_rank}.pt")
     tasks = small_tasks()
     for number, spec in enumerate(TASK_SPECS):
-        result = fallow.fewshot(TASK_MODEL, tasks, spec, engine=fabric, **PLAIN, meta_batch=5)
+        result = fallow.fewshot(TASK_MODEL, tasks, spec, engine=fabric, **PLAIN, **EXACT, meta_batch=5)
         torch.save(
             result.network.state_dict() | {"test": torch.tensor(result.loss)},
             folder / f"tasks-{number}-{fabric.global_rank}.pt",

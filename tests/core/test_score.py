@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
 from fallow.evaluate import Score, score
+from fallow.evaluate.metrics import CLASSES, NUMBERS
 
 
 def batches(sizes: tuple[int, ...] = (5, 3, 7)) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -35,8 +40,11 @@ def test_as_a_plain_loop(limit: int | None, used: int) -> None:
     net, some = model(), batches()
     found = score(net.train(), iter(some), limit=limit)
     assert net.training
-    assert tuple(found) == pytest.approx(by_hand(net, some[:used]))
-    assert not score(net.eval(), some).better(found) or limit != 100
+    assert (found.loss, found.accuracy, found.examples) == pytest.approx(by_hand(net, some[:used]))
+    assert found.output is not None
+    assert found.y is not None
+    assert len(found.output) == len(found.y) == found.examples
+    assert not score(net.eval(), some).better(found, CLASSES["accuracy"]) or limit != 100
     assert not net.training
 
 
@@ -56,14 +64,33 @@ def test_targets_that_are_no_classes() -> None:
 
 def test_processes_share() -> None:
     net, some = model(), batches()
-    others = score(net, some[1:])
+    barrier, sent = Barrier(2), {}
 
-    def all_reduce(sums: torch.Tensor, reduce_op: str) -> torch.Tensor:
-        assert reduce_op == "sum"
-        more = [others.loss * others.examples, others.accuracy * others.examples, others.examples, others.examples]
-        return sums + torch.tensor(more)
+    class Process:
+        """One of two: what it gets is the sum of what both send."""
 
-    assert tuple(score(net, some[:1], all_reduce=all_reduce)) == pytest.approx(tuple(score(net, some)))
+        world_size = 2
+
+        def __init__(self, rank: int) -> None:
+            self.global_rank = rank
+
+        def all_reduce(self, tensor: torch.Tensor, reduce_op: str) -> torch.Tensor:
+            assert reduce_op == "sum"
+            sent[self.global_rank] = tensor
+            barrier.wait()
+            total = sent[0] + sent[1]
+            barrier.wait()
+            return total
+
+    def share(rank: int) -> Score:
+        return score(copy.deepcopy(net), some[:1] if rank == 0 else some[1:], engine=Process(rank))
+
+    alone = score(net, some)
+    with ThreadPoolExecutor(2) as processes:
+        for found in processes.map(share, (0, 1)):
+            assert found.loss == pytest.approx(alone.loss)
+            assert found.accuracy == alone.accuracy
+            assert torch.equal(found.output, alone.output)
 
 
 def test_nothing_to_look_at() -> None:
@@ -73,8 +100,14 @@ def test_nothing_to_look_at() -> None:
 
 
 def test_which_is_better() -> None:
-    a, b, c = Score(1.0, 0.5, 9), Score(2.0, 0.6, 9), Score(0.9, 0.5, 9)
-    assert b.better(a)
-    assert c.better(a)
-    assert not a.better(a)
-    assert a.better(None)
+    right, error = CLASSES["accuracy"], NUMBERS["rmse"]
+    a, b, c = (
+        Score(loss, {"accuracy": share, "rmse": share}, 9) for loss, share in ((1.0, 0.5), (2.0, 0.6), (0.9, 0.5))
+    )
+    assert b.better(a, right)
+    assert a.better(b, error)  # less is better
+    assert a.better(b, None)  # by loss
+    assert c.better(a, right)
+    assert c.better(a, error)
+    assert not a.better(a, right)
+    assert a.better(None, right)

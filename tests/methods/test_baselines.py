@@ -17,6 +17,7 @@ from fallow.base.errors import RequestError
 from fallow.core import loop
 from fallow.core.method import Method
 from fallow.data import Data
+from fallow.data.targets import Classes
 from fallow.methods import SWA, CutMix, Dropout, Mixup, build
 from fallow.methods.baselines import swa
 from fallow.methods.baselines.mixing import draw_box
@@ -46,13 +47,6 @@ def test_what_cannot_be_is_said_in_a_line(spec: str, words: str) -> None:
         build(spec)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_who_draws_locally() -> None:
-    drawing = {name for name in ("ema", "swa", "mixup", "cutmix", "dropout", "llf") if build(name).draws_locally}
-    assert drawing == {"mixup", "cutmix", "dropout"}
-    assert build("llf+mixup").draws_locally
-    assert not build("llf+ema").draws_locally
 
 
 # ---- averages -------------------------------------------------------------------------------------
@@ -226,7 +220,7 @@ def mixing(net: nn.Module, step: int = 0, seed: int = 0) -> tuple[SimpleNamespac
 
     ctx = SimpleNamespace(
         settings=SimpleNamespace(seed=seed), clock=SimpleNamespace(step_index=step), predict=predict,
-        criterion=functional.cross_entropy,
+        criterion=functional.cross_entropy, target=Classes("abc"),
     )  # fmt: skip
     return ctx, seen
 
@@ -373,8 +367,14 @@ class Through(nn.Module):
 def dropping(method: Dropout, net: nn.Module, x: Tensor) -> SimpleNamespace:
     """A context as it is after the method's ``begin``."""
     train = SimpleNamespace(ordered=lambda: iter([(x, None)]))
-    ctx = SimpleNamespace(model=net, train=train, predict=net)
+    ctx = SimpleNamespace(model=net, train=train)
     method.begin(ctx)
+
+    def predict(x: Tensor) -> Tensor:
+        with method.forward(ctx):
+            return net(x)
+
+    ctx.predict = predict
     return ctx
 
 

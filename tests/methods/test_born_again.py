@@ -8,6 +8,7 @@ import torch
 
 import fallow
 from fallow.core.method import Method
+from fallow.data.targets import Classes
 from fallow.methods import BornAgain
 from tests.core.small import TINY, Net, equal, points, weights
 
@@ -34,7 +35,10 @@ def test_the_loss_is_the_formula(alpha: float, temperature: float) -> None:
     draw = torch.Generator().manual_seed(0)
     x, y = 3 * torch.randn(6, 4, generator=draw, dtype=torch.float64), torch.arange(6) % 3
     method = BornAgain(alpha, temperature)
-    ctx = SimpleNamespace(model=student, predict=student, criterion=torch.nn.functional.cross_entropy)
+    ctx = SimpleNamespace(
+        model=student, predict=student, criterion=torch.nn.functional.cross_entropy, target=Classes("abc"),
+        spend=lambda passes: None,
+    )  # fmt: skip
     method.begin(ctx)
     method.teacher, method.taught = teacher, True
     wanted = by_hand(student(x), teacher(x), y, alpha, temperature)

@@ -204,7 +204,8 @@ def test_lw_frozen_blocks_keep_every_bit_during_the_round(images: Data) -> None:
 @pytest.mark.parametrize("model", [MLP, SCNN, "resnet18:width=3"])
 def test_lw_weights_load_elsewhere_and_score_the_same(model: str, images: Data, tmp_path: Path) -> None:
     result = fallow.fit(model, images, "lw", out=tmp_path / "run", **SETTINGS)
-    weights = load_file(tmp_path / "run" / "last.safetensors")
+    kept = load_file(tmp_path / "run" / "last.safetensors")
+    weights = {name.removeprefix("network."): w for name, w in kept.items() if name.startswith("network.")}
     fresh = models.build(model, shape=images.shape, classes=3)
     insert_norms(fresh, [n.removesuffix(".fixed_norm.mean") for n in weights if n.endswith(".fixed_norm.mean")])
     fresh.load_state_dict(weights)

@@ -45,7 +45,7 @@ class Watch(Method):
         return super().loss(ctx, batch)
 
     def update(self, ctx, gradients):
-        before, phase = copy.deepcopy(ctx.model), ctx.phase
+        before, phase = copy.deepcopy(ctx.model), "ascent" if ctx.disturbed else "descent"
         loss = super().update(ctx, gradients)
         self.steps.append({"phase": phase, "before": before, "batch": self.batch, "after": weights(ctx.model)})
         self.steps[-1]["clock"] = (ctx.clock.generation, ctx.clock.epoch, ctx.clock.step)

@@ -38,7 +38,7 @@ KEPT = (  # what a checkpoint holds as it is
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a training is carried out: where, how often it is kept, who looks on; nothing that changes what is learned."""
+    """How a training is carried out: where, how often it is kept, who looks on. Nothing of it changes the result."""
 
     out: Path | None = None
     resume: bool = False

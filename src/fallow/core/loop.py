@@ -7,7 +7,8 @@
             method.begin_epoch(ctx)                  # SEAL: the early layers ascend, or no longer
             for batch in method.stream(ctx):         # FixMatch: + unlabelled; MAML: tasks
                 def gradients():                     # zero, forward, backward at the present weights
-                    return ctx.backward(batch)       #   method.loss + method.penalty, over all micro-batches
+                    return ctx.backward(batch)       #   method.loss (in it, the model inside method.forward)
+                                                     #   + method.penalty, over all micro-batches
                 method.update(ctx, gradients)        # SAM: gradients() twice; default: once, then ctx.step()
                                                      #   ctx.step(): clip, method.before_step, optimiser
                 method.end_step(ctx)                 # IMP: keep the mask; EMA: average

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from fallow.base.errors import RequestError
@@ -37,7 +38,8 @@ class FewShot(Problem):
     def streams(self, settings: Settings, engine: Any, workers: int | None) -> dict[str, Any]:
         how = {"batch_size": settings.batch_size, "seed": settings.seed, "device": engine.device}
         share = {"rank": engine.global_rank, "world": engine.world_size}
-        return {name: self.data.stream(name, **how, **share) for name in ("train", "val", "test")}
+        kind = torch.float64 if settings.precision == "float64" else torch.float32
+        return {name: self.data.stream(name, **how, **share, kind=kind) for name in ("train", "val", "test")}
 
     def training_loss(self, settings: Settings) -> Criterion:
         return self.data.loss

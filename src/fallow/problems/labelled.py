@@ -12,6 +12,7 @@ from fallow import models
 from fallow.base.errors import RequestError
 from fallow.data import Data, Files, stream
 from fallow.data.stream import Cast
+from fallow.data.targets import Classes
 from fallow.evaluate.score import right
 from fallow.models.scaled import Scaled
 from fallow.problems.problem import Criterion, Problem
@@ -26,7 +27,7 @@ class Labelled(Problem):
     """A model learns to give the target of an example."""
 
     def __init__(self, data: Data, metric: str | None = None) -> None:
-        self.data, self.target = data, data.target
+        self.data, self.target = data, getattr(data, "target", Classes(data.classes))
         self.metric = self.choose(metric)
         default = next(iter(self.target.metrics))
         self.judged = [self.target.metrics[name] for name in dict.fromkeys([default, metric or default])]
@@ -67,21 +68,21 @@ class Labelled(Problem):
     def judge(self, output: Tensor, y: Tensor) -> dict[str, float]:
         found = right(output, y)
         missing = [metric for metric in self.judged if metric.name not in found]
-        if missing and self.target.check(tuple(output.shape)) == "":  # a loss of one's own may take other outputs
-            prediction, truth = self.target.decode(output.double()).cpu().numpy(), y.cpu().numpy()
+        if missing and not self.target.check(output.shape, y.shape):  # a loss of one's own may take other outputs
+            prediction, truth = self.target.decode(output).numpy(), y.cpu().numpy()
             found |= {metric.name: metric.compute(prediction, truth) for metric in missing}
         return found
 
     def check(self, model: nn.Module, batch: Any) -> None:
         """Pass two examples through the model."""
-        x = batch[0][:2]
+        x, y = (part[:2] for part in batch)
         try:
             with untouched(model), torch.no_grad():
                 shape = tuple(model.eval()(x).shape)
         except (RuntimeError, IndexError, TypeError, AttributeError, ValueError) as error:
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise RequestError(f"the model cannot take examples of shape {tuple(x.shape[1:])}: {why}") from error
-        if why := self.target.check(shape):
+        if why := self.target.check(shape, y.shape):
             raise RequestError(why)
 
     def finished(self, model: nn.Module) -> nn.Module:

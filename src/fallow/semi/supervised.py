@@ -24,7 +24,6 @@ class Supervised(FixMatch):
         return ()
 
 
-
 def supervised(of: Method) -> Supervised:
     """The baseline with the settings of a method."""
     assert isinstance(of, FixMatch)

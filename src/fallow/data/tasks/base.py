@@ -107,12 +107,13 @@ class Tasks:
         device: torch.device | str = "cpu",
         rank: int = 0,
         world: int = 1,
+        kind: torch.dtype = torch.float32,
     ) -> TaskStream | None:
         """What the loop iterates: meta-batches of ``batch_size`` tasks over all processes; None if there are none."""
         count = {"train": None, "val": self.val_tasks, "test": self.test_tasks}[split]
         if count == 0:
             return None
-        return TaskStream(self, split, batch_size, count, seed, torch.device(device), rank, world)
+        return TaskStream(self, split, batch_size, count, seed, torch.device(device), rank, world, kind)
 
     @property
     def target(self) -> Target:
@@ -148,6 +149,7 @@ class TaskStream:
     device: torch.device
     rank: int = 0
     world: int = 1
+    kind: torch.dtype = torch.float32
     resumable: bool = True
 
     def __post_init__(self) -> None:
@@ -176,13 +178,17 @@ class TaskStream:
         begin, end = self.mine(self.batch_size)
         for step in range(index * self.steps + start, (index + 1) * self.steps):
             first = step * self.batch_size + begin
-            yield self.tasks.draw(self.split, first, end - begin, seed=self.seed, device=self.device)
+            yield self._cast(self.tasks.draw(self.split, first, end - begin, seed=self.seed, device=self.device))
 
     def ordered(self) -> Iterator[TaskBatch]:
         """For evaluation: this process's tasks of the ``count``, in meta-batches."""
         begin, end = self.mine(BLOCK if self.count is None else self.count)
         for first in range(begin, end, self.together):
-            yield self.tasks.draw(self.split, first, min(self.together, end - first), device=self.device)
+            yield self._cast(self.tasks.draw(self.split, first, min(self.together, end - first), device=self.device))
+
+    def _cast(self, batch: TaskBatch) -> TaskBatch:
+        x, y, query_x, query_y = (part.to(self.kind) if part.is_floating_point() else part for part in batch)
+        return x, y, query_x, query_y
 
     @cached_property
     def together(self) -> int:

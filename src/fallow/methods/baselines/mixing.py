@@ -13,6 +13,7 @@ from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.core.context import Batch, Context
 from fallow.core.method import Method
+from fallow.data.targets import Box
 
 if TYPE_CHECKING:
     from fallow.problems import Problem
@@ -27,8 +28,8 @@ class Mixing(Method):
     the device to wait for, and a method that takes the gradient twice sees the same blend twice.
     """
 
-    def blend(self, x: Tensor, other: Tensor, draw: random.Random) -> tuple[Tensor, float]:
-        """The blend, and the share of ``x`` in it."""
+    def blend(self, x: Tensor, other: Tensor, draw: random.Random) -> tuple[Tensor, float, Box | None]:
+        """The blend, the share of ``x`` in it, and the box that was replaced, if it was one."""
         raise NotImplementedError
 
     def loss(self, ctx: Context, batch: Batch) -> Tensor:
@@ -36,8 +37,8 @@ class Mixing(Method):
         draw = random.Random(mix(ctx.settings.seed, MIXING, ctx.clock.step_index))
         # a batch is shuffled already: to rotate it is to pair it at random, without moving indices to the device
         shift = 1 + int(draw.random() * (len(x) - 1))
-        blended, share = self.blend(x, x.roll(shift, 0), draw)
-        return ctx.target.mixed(ctx.criterion, ctx.predict(blended), y, y.roll(shift, 0), share)
+        blended, share, box = self.blend(x, x.roll(shift, 0), draw)
+        return ctx.target.mixed(ctx.criterion, ctx.predict(blended), y, y.roll(shift, 0), share, box)
 
 
 @dataclass(eq=False)
@@ -62,9 +63,9 @@ class Mixup(Mixing):
         if not x.is_floating_point():
             raise RequestError(f"mixup averages inputs, and these are {x.dtype}: give real numbers, or use dropout")
 
-    def blend(self, x: Tensor, other: Tensor, draw: random.Random) -> tuple[Tensor, float]:
+    def blend(self, x: Tensor, other: Tensor, draw: random.Random) -> tuple[Tensor, float, Box | None]:
         share = draw.betavariate(self.alpha, self.alpha)
-        return torch.lerp(other, x, share), share
+        return torch.lerp(other, x, share), share, None
 
 
 @dataclass(eq=False)
@@ -94,15 +95,15 @@ class CutMix(Mixing):
     def refuses(self, problem: Problem) -> str:
         if len(problem.data.shape) < 2:
             return f"cuts boxes from images or signals, not from shape {tuple(problem.data.shape)}: use mixup"
-        return "leaves the mask of a box that it replaces: use mixup" if problem.target.kind == "dense" else ""
+        return ""
 
-    def blend(self, x: Tensor, other: Tensor, draw: random.Random) -> tuple[Tensor, float]:
+    def blend(self, x: Tensor, other: Tensor, draw: random.Random) -> tuple[Tensor, float, Box | None]:
         if draw.random() >= self.probability:
-            return x, 1.0
+            return x, 1.0, None
         box, pasted = draw_box(x.shape[2:], draw.betavariate(self.alpha, self.alpha), draw)
         blended = x.clone()
         blended[box] = other[box]
-        return blended, 1 - pasted
+        return blended, 1 - pasted, box
 
 
 def draw_box(sizes: torch.Size, share: float, draw: random.Random) -> tuple[tuple[Any, ...], float]:

@@ -112,7 +112,7 @@ class ConfidenceNetwork(FixMatch):
             raise RequestError("source=oracle knows foreign images, and there are none: mix some in by fallow.data.mix")
         body = build(self.network, ctx.model, ctx.initialiser, ctx.data.shape, mix(ctx.settings.seed, META))
         bounded, even = self.form != "plain", self.source != "untrained"
-        self.confidence = Confidence(body, bounded=bounded, even=even).to(ctx.device).eval()
+        self.confidence = Confidence(body, bounded=bounded, even=even).to(ctx.device, self.kind).eval()
         if self.source == "frozen":
             load(self.confidence, Path(self.file))
         trained = [p for p in self.confidence.parameters() if p.requires_grad]
@@ -266,7 +266,7 @@ class ConfidenceNetwork(FixMatch):
         places = torch.linspace(0, len(self.images) - 1, min(PROBE, len(self.images))).long().to(self.images.device)
         images, foreign = self.images[places], self.origin[places] == FOREIGN
         moved = augment(images, generator(ctx.settings.seed, LOOK, ctx.clock.epoch_index), self.policy)
-        plain, weak = (self.confidence(normalise(x, self.mean, self.std)) for x in (images, moved))
+        plain, weak = (self.trust(x) for x in (images, moved))
         found = {"weight": plain, "weight_weak": weak}
         row = {f"{key}_{what}": float(getattr(c, what)()) for key, c in found.items() for what in ("mean", "std")}
         if foreign.any() and not foreign.all():
@@ -276,7 +276,8 @@ class ConfidenceNetwork(FixMatch):
     @torch.no_grad()
     def trust(self, images: Tensor) -> Tensor:
         """The weights of images (bytes, not augmented), by the network as it stands."""
-        return torch.cat([self.confidence(normalise(x, self.mean, self.std)) for x in images.split(PROBE)])
+        scaled = (normalise(x, self.mean, self.std).to(self.kind) for x in images.split(PROBE))
+        return torch.cat([self.confidence(x) for x in scaled])
 
     def end(self, ctx: Context) -> None:
         super().end(ctx)
