@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from fallow.base.errors import RequestError
-from fallow.data import BUNDLED, Data, Examples, load
+from fallow.data import BUNDLED, Classes, Data, Dense, Examples, Numbers, Target, budget, load, stream
 
 
 def rows(n: int, classes: int = 3) -> tuple[Tensor, Tensor]:
@@ -271,9 +271,23 @@ Y = np.arange(6) % 2
     ("source", "says"),
     [
         ((X, Y[:5]), "6 examples but 5 labels"),
-        ((X, Y + 0.5), "fractions"),
-        ((X, np.where(Y == 0, np.nan, 1)), "fractions"),
-        ((X, np.eye(6)), "one label for each"),
+        (
+            (X, np.where(Y == 0, np.nan, 1)),
+            "y of train has NaN or infinite values in 3 .*number 0",
+        ),
+        (
+            (X, np.where(Y[:, None] == 0, 0.5, [1, np.inf])),
+            "NaN or infinite values in 3 .*number 1",
+        ),
+        ((X, np.eye(6) * 7), "y of train holds 7 in row 0, column 0: give each label as 0 or 1"),
+        ((X, np.zeros((6, 3))), "no label in any of the 6 examples"),
+        ((X, Y * 0 + 0.5), "'y' is 0.5 in all 6 training examples"),
+        ((X, Y * 1e300 + 0.5), "more than float32 holds"),
+        ((X, np.array([["a", "b"]] * 6)), "one label for each"),
+        ((X, np.zeros((6, 2, 2))), "one label for each"),
+        ((X, 3), "dtype"),
+        ((X, [[1], [1, 2]] * 3), "equal lengths"),
+        (((X, np.eye(6)), (X, np.eye(6)[:, :3])), "y of test has shape .6, 3., y of train .6, 6."),
         ((X, Y * 0), "1 class: give two"),
         ((np.where(np.arange(6)[:, None] == 4, np.nan, X), Y), "NaN or infinite.*number 4"),
         ((X + np.inf, Y), "NaN or infinite values in 6"),
@@ -376,8 +390,9 @@ def test_looking_at_a_dataset_leaves_no_trace() -> None:
     [
         (torch.zeros(2), "a Tensor: return \\(x, label\\)"),
         ({"x": 1}, "a dict"),
-        ((torch.zeros(2), 0.5), "tuple of Tensor, float"),
-        ((torch.zeros(2), torch.zeros(3)), "label an integer"),
+        ((torch.zeros(2), "cat"), "tuple of Tensor, str"),
+        ((torch.zeros(2), 0.5), "classes has 2 names, but an example has 1 numbers"),
+        ((torch.zeros(2), torch.ones(3)), "classes has 2 names, but an example has 3 labels"),
         (("text", 1), "x in an item of the Dataset is a str"),
     ],
 )
@@ -393,3 +408,237 @@ def test_bad_items(item: Any, says: str) -> None:
 def test_data_is_plain() -> None:
     data = Data("d", Examples(torch.zeros(2, 2), torch.arange(2)), None, None, ["a", "b"], (2,))
     assert data.describe()["sizes"] == {"train": 2, "val": 0, "test": 0}
+
+
+def regression(n: int) -> tuple[Tensor, Tensor]:
+    """Features that carry their own number, and fractions to learn."""
+    x = torch.arange(n, dtype=torch.float32)[:, None].repeat(1, 2)
+    return x, torch.randn(n, generator=torch.Generator().manual_seed(n)).exp()
+
+
+def pictures(n: int) -> tuple[Tensor, Tensor]:
+    """Grey pictures of 8×6 and masks of two classes."""
+    draw = torch.Generator().manual_seed(n)
+    y = (torch.rand(n, 8, 6, generator=draw) > 0.6).long()
+    return torch.randint(0, 99, (n, 1, 8, 6), generator=draw, dtype=torch.uint8) + 150 * y[:, None].byte(), y
+
+
+SIGNS = (torch.rand(120, 3, generator=torch.Generator().manual_seed(0)) < torch.tensor([0.5, 0.2, 0.1])).float()
+
+
+class Items(Dataset[tuple[Tensor, Any]]):
+    """Pairs that only fetching shows."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Any]:
+        return self.x[index], self.y[index].item() if self.y.ndim == 1 else self.y[index].numpy()
+
+
+DOORS = {
+    "numbers": regression(120),
+    "several numbers": (regression(120)[0], regression(120)[1][:, None] * torch.tensor([1.0, -2.0])),
+    "labels": (regression(120)[0], SIGNS),
+    "dense": pictures(120),
+    "classes": (regression(120)[0], torch.arange(120) % 3),
+}
+
+
+@pytest.mark.parametrize("kind", DOORS)
+def test_one_door_for_all_containers(kind: str, tmp_path: Path) -> None:
+    """The same target, the same parts, the same scale, and batches of the same bits, whatever holds the examples."""
+    x, y = DOORS[kind]
+    np.savez(tmp_path / "a.npz", x=x.numpy(), y=y.numpy())
+    sources: dict[str, Any] = {
+        "tensors": (x, y),
+        "arrays": (x.numpy(), y.numpy()),
+        "examples": Examples(x, y),
+        "npz": tmp_path / "a.npz",
+        "tensor dataset": TensorDataset(x, y),
+        "dataset": Items(x, y),
+    }
+    loaded = {name: load(source, seed=3) for name, source in sources.items()}
+    first = loaded["tensors"]
+    assert first.target.kind == kind.split()[-1]
+    assert first.describe()["sizes"] == {"train": 77, "val": 19, "test": 24}
+    for name, data in loaded.items():
+        assert (data.shape, data.classes) == (first.shape, first.classes), name
+        assert (data.target.kind, data.target.names) == (first.target.kind, first.target.names), name
+        assert data.target == first.target, name
+        assert data.mean is not None
+        assert torch.allclose(data.mean, first.mean), name  # type: ignore[arg-type]
+        for part in ("train", "val", "test"):
+            ours, theirs = (
+                next(iter(stream(getattr(d, part), d, batch_size=99, seed=0).ordered())) for d in (data, first)
+            )
+            assert torch.allclose(ours[0], theirs[0], atol=1e-5), (name, part)
+            assert torch.equal(ours[1], theirs[1]), (name, part)
+            assert ours[1].dtype == theirs[1].dtype
+    loader = load(DataLoader(TensorDataset(x, y), batch_size=50))
+    assert (loader.target.kind, loader.target.names) == (first.target.kind, first.target.names)
+    assert torch.allclose(loader.mean, load((x, y), val=0, test=0).mean)  # type: ignore[arg-type]
+    batches = list(stream(loader.train, loader, batch_size=1, seed=0).epoch(0))
+    assert torch.allclose(torch.cat([x for x, _ in batches]).mean(), torch.zeros(()), atol=1e-4)
+    assert torch.equal(torch.cat([y for _, y in batches]), y)
+    assert json.loads(json.dumps(first.describe())) == first.describe()
+    assert Target.of(first.describe()["target"]) == first.target
+
+
+def test_numbers_are_balanced_and_scaled_by_their_training_part() -> None:
+    x, y = regression(400)
+    data = load((x, y))
+    parts = [data.train, data.val, data.test]
+    deciles = torch.quantile(y, torch.linspace(0, 1, 11))[1:-1]
+    for part in parts:
+        assert isinstance(part, Examples)
+        counts = torch.bucketize(part.y, deciles).bincount(minlength=10)
+        assert int(counts.max() - counts.min()) <= 2
+        assert torch.equal(part.y, y[part.x[:, 0].long()])
+    assert isinstance(data.train, Examples)
+    assert isinstance(data.target, Numbers)
+    assert data.target.mean == pytest.approx([float(data.train.y.mean())])
+    assert data.target.std == pytest.approx([float(data.train.y.std(correction=0))])
+    few = load((x, y), train=4)  # fewer than there are bins: at random
+    assert few.describe()["sizes"] == {"train": 4, "val": 1, "test": 80}
+    assert numbers(few.test) == numbers(data.test)
+
+
+def test_labels_are_balanced_by_the_rarest() -> None:
+    data = load((regression(120)[0], SIGNS), test=0.5)
+    assert isinstance(data.test, Examples)
+    rare = SIGNS[:, 2] > 0
+    assert abs(int(data.test.y[:, 2].sum()) - int(rare.sum()) / 2) <= 1
+
+
+def test_target_says_what_y_does_not() -> None:
+    x, _ = regression(90)
+    counts = torch.arange(90) // 2
+    with pytest.raises(RequestError, match="say target='numbers' if these are no classes"):
+        load((x, counts))
+    data = load((x, counts), target="numbers")
+    assert isinstance(data.train, Examples)
+    assert (data.target.kind, data.train.y.dtype) == ("numbers", torch.float32)
+    assert load(TensorDataset(x, counts), target="numbers").target == data.target
+    assert load(Examples(x, counts.float())).target.kind == "numbers"  # by its type
+    one_hot = torch.eye(3)[counts % 3]
+    taken = load((x, one_hot))
+    assert taken.target.kind == "labels"
+    assert any("exactly one label" in note for note in taken.notes)
+    assert load((x, one_hot), target="classes").target == Classes("012")
+    assert load((x, SIGNS[:90]), target="numbers").target.outputs == 3
+    with pytest.raises(RequestError, match="unknown target 'number': did you mean 'numbers'"):
+        load((x, counts), target="number")
+    with pytest.raises(RequestError, match="this data holds classes"):
+        load("digits", target="numbers")
+    assert load("digits", target="classes").classes == load("digits").classes
+    with pytest.raises(RequestError, match="has fractions"):
+        load((x, counts / 4), target="classes")
+    with pytest.raises(RequestError, match="give labels as N×L"):
+        load((x, counts), target="labels")
+    with pytest.raises(RequestError, match="give numbers, N or N×K"):
+        load((x, ["a", "b"] * 45), target="numbers")
+    with pytest.raises(RequestError, match="give examples with pixels"):
+        load((x, counts), target="dense")
+
+
+def test_origin_keeps_the_target(tmp_path: Path) -> None:
+    np.savez(tmp_path / "counts.npz", x=np.zeros((90, 2)), y=np.arange(90) // 2)
+    data = load(tmp_path / "counts.npz", target="numbers")
+    assert data.origin is not None
+    assert load(**data.origin).target == data.target
+
+
+def test_masks() -> None:
+    x, y = pictures(30)
+    for masks in (y[:, None], y[..., None], y.bool(), y.float(), y * 255):
+        data = load((x, masks), val=0, test=0)
+        assert isinstance(data.train, Examples)
+        assert (data.target.kind, data.target.outputs) == ("dense", 2)
+        assert torch.equal(data.train.y, y)
+    assert load((x, y * 255)).classes == ["0", "255"]
+    colour = x.repeat(1, 3, 1, 1).permute(0, 2, 3, 1).numpy()  # channels last
+    assert load((colour, y.numpy())).shape == (3, 8, 6)
+    volumes = torch.zeros(20, 1, 4, 5, 6)
+    assert load((volumes, (torch.rand(20, 4, 5, 6) > 0.5).int())).target.kind == "dense"
+    for wrong, says in (
+        (y[:, :4], "or masks of 8×6"),
+        (y * 0, "1 class: give two"),
+        (y.float() + 0.5, "fractions"),
+    ):
+        with pytest.raises(RequestError, match=says) as error:
+            load((x, wrong))
+        one_line(error)
+    with pytest.raises(RequestError, match="masks of 8×6, as the examples are"):
+        load((x, y[:, :4]), target="dense")
+    with pytest.raises(RequestError, match="class '2' is in test but not in train"):
+        load(((x, y), (x, y * 2)))
+    with pytest.raises(RequestError, match="the masks hold 0, 255: give class indices from 0 to 1"):
+        load(TensorDataset(x, y * 255))
+    assert load(TensorDataset(x, y * 2), classes=3).target == Dense("012")
+    assert load(Items(x, y[:, None]), classes=["no", "yes"]).classes == ["no", "yes"]
+
+
+def test_masks_move_with_their_pictures() -> None:
+    draw = torch.Generator().manual_seed(0)
+    y = (torch.rand(40, 16, 16, generator=draw) > 0.5).long()
+    x = (200 * y[:, None].repeat(1, 3, 1, 1)).byte()
+    data = load((x, y), val=0, test=0)
+    batches = list(stream(data.train, data, batch_size=8, seed=0, augment="auto").epoch(0))
+    moved = torch.cat([y for _, y in batches])
+    assert not {tuple(m.flatten().tolist()) for m in moved} <= {tuple(m.flatten().tolist()) for m in y}
+    for x, y in batches:
+        assert torch.equal(x[:, 0] > x.min(), y == 1)
+
+
+def test_small_and_strange_data_with_numbers() -> None:
+    x, y = regression(5)
+    assert load((x, y)).describe()["sizes"] == {"train": 3, "val": 1, "test": 1}
+    with pytest.raises(RequestError, match="there are 2 of the 3 examples that training, validation, test need"):
+        load((x[:2], y[:2]))
+    sizes = load((torch.cat([x] * 20), torch.cat([y] * 20)), test=0.97).describe()["sizes"]
+    assert sizes == {"train": 2, "val": 1, "test": 97}  # too few to have all strata
+    with pytest.raises(RequestError, match="not classes: labels are kept by class"):
+        budget(load(regression(50)), 10)
+
+
+class Words(Big):
+    """Numbers of words: integers without a scale."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.arange(4) + index % 3, index % 5
+
+
+def test_datasets_are_scaled_unless_there_is_no_scale() -> None:
+    x, y = rows(100)
+    for source in (TensorDataset(x.double(), y), TensorDataset(x, y), DataLoader(TensorDataset(x, y), 7, shuffle=True)):
+        data = load(source, val=0, test=0)
+        assert data.mean is not None
+        assert data.mean.tolist() == [49.5, 49.5]
+        batch, _ = next(stream(data.train, data, batch_size=10, seed=0).epoch(0))
+        assert batch.dtype == torch.float32
+        assert float(batch.abs().max()) < 2
+    words = load(Words(), classes=5)
+    assert words.mean is None
+    assert next(stream(words.train, words, batch_size=10, seed=0).epoch(0))[0].dtype == torch.int64
+    big = load(Big(), classes=5)
+    assert any("those of 2048 training examples" in note for note in big.notes)
+    with pytest.raises(RequestError, match="NaN or infinite"):
+        load(TensorDataset(x / 0, y))
+    with pytest.raises(RequestError, match="1 class: give two"):
+        load(TensorDataset(x, y * 0))
+
+
+def test_numbers_of_a_long_dataset_are_known_by_a_sample() -> None:
+    class Long(Big):
+        def __getitem__(self, index: int) -> tuple[Tensor, Any]:
+            return torch.tensor([index, -index]) / 10_000, index / 10_000
+
+    data = load(Long())
+    assert isinstance(data.target, Numbers)
+    assert data.target.mean == pytest.approx([0.5], abs=0.02)
+    assert data.target.std == pytest.approx([12**-0.5], abs=0.02)
+    assert any("at random" in note for note in data.notes)

@@ -7,6 +7,7 @@ from fallow.data.examples import Data, Examples, Files, Part
 from fallow.data.load import load
 from fallow.data.split import stratified
 from fallow.data.stream import Stream, stream
+from fallow.data.targets import Classes, Dense, Labels, Numbers, Target
 
 __all__ = [
     "BUNDLED",
@@ -14,11 +15,16 @@ __all__ = [
     "POLICIES",
     "UNKNOWN",
     "Bundled",
+    "Classes",
     "Data",
+    "Dense",
     "Examples",
     "Files",
+    "Labels",
+    "Numbers",
     "Part",
     "Stream",
+    "Target",
     "add_unlabelled",
     "budget",
     "load",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fallow.base.errors import RequestError
+from fallow.data.answers import understand
 from fallow.data.examples import Examples
 from fallow.data.parts import Parts
 
@@ -19,10 +20,17 @@ Pair: TypeAlias = tuple[Any, Any]
 COLOURS = (1, 3, 4)  # an axis of this length can be one of channels
 
 
-def from_arrays(pairs: dict[str, Pair], *, names: Sequence[str] | None = None, channels_first: bool = False) -> Parts:
+def from_arrays(
+    pairs: dict[str, Pair],
+    *,
+    names: Sequence[str] | None = None,
+    channels_first: bool = False,
+    target: str | None = None,
+) -> Parts:
     """Parts from arrays: ``pairs`` maps "train", perhaps "val" and "test", to (x, y).
 
-    ``names`` are names of classes, used where they fit the labels.
+    ``names`` are names of classes (labels, numbers), used where they fit; ``target`` is the kind of y, where it is
+    not to be guessed (see `fallow.data.answers.kind_of`).
 
     >>> x, y = np.zeros((4, 8, 8), np.uint8), np.array(["cat", "dog", "cat", "dog"])
     >>> parts = from_arrays({"train": (x, y)})
@@ -31,18 +39,21 @@ def from_arrays(pairs: dict[str, Pair], *, names: Sequence[str] | None = None, c
     """
     notes: list[str] = []
     laid = {key: (layout(x, f"x of {key}", channels_first, notes), y) for key, (x, y) in pairs.items()}
-    parts = from_tensors(laid, names=names)
-    parts.notes = list(dict.fromkeys(notes))  # once, not once for each part
+    parts = from_tensors(laid, names=names, target=target)
+    parts.notes = [*dict.fromkeys(notes), *parts.notes]  # once, not once for each part
     return parts
 
 
-def from_tensors(pairs: dict[str, tuple[Tensor, Any]], *, names: Sequence[str] | None = None) -> Parts:
-    """Parts from tensors that are laid out as `Examples` wants them, with any labels."""
+def from_tensors(
+    pairs: dict[str, tuple[Tensor, Any]], *, names: Sequence[str] | None = None, target: str | None = None
+) -> Parts:
+    """Parts from tensors that are laid out as `Examples` wants them, with any answers."""
     train = pairs["train"][0]
-    labels = {key: _labels(y, f"y of {key}") for key, (_, y) in pairs.items()}
+    notes: list[str] = []
+    understood, ys = understand({key: y for key, (_, y) in pairs.items()}, train, notes, names=names, asked=target)
     for key, (x, _) in pairs.items():
-        if len(x) != len(labels[key]):
-            raise RequestError(f"{key} has {len(x)} examples but {len(labels[key])} labels: give one for each")
+        if len(x) != len(ys[key]):
+            raise RequestError(f"{key} has {len(x)} examples but {len(ys[key])} labels: give one for each")
         if x.shape[1:] != train.shape[1:] or x.dtype != train.dtype:
             raise RequestError(
                 f"an example of {key} is {x.dtype} {tuple(x.shape[1:])}, "
@@ -54,9 +65,8 @@ def from_tensors(pairs: dict[str, tuple[Tensor, Any]], *, names: Sequence[str] |
                 f"x of {key} has NaN or infinite values in {int(bad.sum())} examples (the first is number "
                 f"{int(bad.nonzero()[0])}): replace them or leave those examples out"
             )
-    classes, ys = index_labels(labels, names)
     parts = {key: Examples(x, ys[key]) for key, (x, _) in pairs.items()}
-    return Parts(parts["train"], parts.get("val"), parts.get("test"), classes)
+    return Parts(parts["train"], parts.get("val"), parts.get("test"), understood, notes)
 
 
 def layout(x: Any, what: str, channels_first: bool, notes: list[str]) -> Tensor:
@@ -121,56 +131,3 @@ def _numeric(x: Any, what: str) -> NDArray[Any]:
     if array.dtype.kind not in "iuf":
         raise RequestError(f"{what} has dtype {array.dtype}: give numbers (uint8 pixels or float features)")
     return array
-
-
-def _labels(y: Any, what: str) -> NDArray[Any]:
-    """One label per example: integers or strings."""
-    labels = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
-    if labels.ndim == 2 and labels.shape[1] == 1:  # a column
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        raise RequestError(f"{what} has shape {labels.shape}: give one label for each example, not a vector")
-    if labels.dtype.kind == "S":
-        return np.char.decode(labels, "utf-8", "replace")
-    if labels.dtype.kind == "f":
-        if not (np.isfinite(labels).all() and (labels == labels.round()).all()):
-            raise RequestError(f"{what} has fractions: give classes, as integers or strings")
-        return labels.astype(np.int64)
-    if labels.dtype.kind not in "biuU":
-        raise RequestError(f"{what} has dtype {labels.dtype}: give classes, as integers or strings")
-    return labels
-
-
-def index_labels(
-    labels: dict[str, NDArray[Any]], names: Sequence[str] | None = None
-) -> tuple[list[str], dict[str, Tensor]]:
-    """Class names in sorted order of the labels, and the labels as indices into them.
-
-    >>> index_labels({"train": np.array([3, -1, 3]), "test": np.array([-1])})
-    (['-1', '3'], {'train': tensor([1, 0, 1]), 'test': tensor([0])})
-    """
-    known = np.unique(labels["train"])
-    if len(known) < 2:
-        raise RequestError(
-            f"training holds examples of {len(known)} class{'es'[: 2 * (len(known) != 1)]}: give two or more"
-        )
-    indices = {}
-    for part, values in labels.items():
-        strange = np.setdiff1d(values, known)
-        if len(strange):
-            raise RequestError(
-                f"class {str(strange[0])!r} is in {part} but not in train: give training examples of it, "
-                f"or leave it out of {part}"
-            )
-        indices[part] = torch.from_numpy(np.searchsorted(known, values).astype(np.int64))
-    return _names(known, names), indices
-
-
-def _names(known: NDArray[Any], names: Sequence[str] | None) -> list[str]:
-    """Given names, where they fit: by label, or in order if there are as many as classes."""
-    if names is not None and known.dtype.kind in "iu":
-        if known[0] >= 0 and known[-1] < len(names):
-            return [str(names[label]) for label in known]
-        if len(names) == len(known):
-            return [str(name) for name in names]
-    return [str(label) for label in known.tolist()]

@@ -32,6 +32,7 @@ def budget(
     >>> few.train.y.bincount().tolist(), len(few.val), len(few.unlabelled)
     ([2, 2, 2, 2, 2, 2, 2, 2, 2, 2], 50, 1388)
     """
+    _only_classes(data)
     train = _in_memory(data.train, "train")
     draw = torch.Generator().manual_seed(mix_seeds(0 if seed is None else seed, 4))
     chosen = _balanced(train.y, labels, data.classes, draw)
@@ -94,6 +95,7 @@ def mix(data: Data, source: Any, share: float, *, seed: int = 0) -> Data:
 
 def set_apart(data: Data, classes: Sequence[str]) -> tuple[Data, Examples]:
     """The data without these classes, and the training images of them, to mix in as foreign ones."""
+    _only_classes(data)
     for name in classes:
         if name not in data.classes:
             raise unknown("class", name, data.classes)
@@ -117,6 +119,11 @@ def set_apart(data: Data, classes: Sequence[str]) -> tuple[Data, Examples]:
         notes=[*data.notes, f"The classes {', '.join(classes)} were set apart."],
     )
     return left, train.subset(gone[train.y].nonzero()[:, 0])
+
+
+def _only_classes(data: Data) -> None:
+    if data.target.kind != "classes":
+        raise RequestError(f"{data.name} has {data.target.kind} to learn, not classes: labels are kept by class")
 
 
 def _balanced(y: Tensor, labels: int, classes: list[str], draw: torch.Generator) -> Tensor:

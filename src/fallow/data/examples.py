@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from fallow.base.errors import RequestError, WorkError
 from fallow.data.images import decode
+from fallow.data.targets import Classes, Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +21,8 @@ class Examples:
     """Labelled examples in memory.
 
     ``x`` holds uint8 images N×C×H×W (or volumes N×C×D×H×W), or float32: features N×F, signals N×C×L, images
-    and volumes. ``y`` holds int64 class indices.
+    and volumes. ``y`` holds int64 class indices, float32 numbers (N or N×K), labels of 0 and 1 (N×L, uint8 or
+    float32), or an int64 class index for every pixel (N×H×W, N×D×H×W, N×L for signals).
 
     >>> few = Examples(torch.zeros(4, 2), torch.tensor([0, 1, 1, 0])).subset(torch.tensor([1, 2]))
     >>> len(few), few.y.tolist()
@@ -37,11 +39,17 @@ class Examples:
                 f"x is {self.x.dtype} of shape {tuple(self.x.shape)}: "
                 "give uint8 images N×C×H×W, or float32 features N×F, signals N×C×L or images N×C×H×W"
             )
-        if self.y.dtype != torch.int64 or self.y.shape != self.x.shape[:1]:
+        if self.y.shape[:1] != self.x.shape[:1] or not self._answers():
             raise RequestError(
-                f"y is {self.y.dtype} of shape {tuple(self.y.shape)}: "
-                f"give one int64 class index for each of the {len(self.x)} examples"
+                f"y is {self.y.dtype} of shape {tuple(self.y.shape)}: give one int64 class index for each of the "
+                f"{len(self.x)} examples, float32 numbers N or N×K, labels N×L, or int64 masks of the size of x"
             )
+
+    def _answers(self) -> bool:
+        """Whether y is of one of the kinds there are."""
+        if self.y.dtype == torch.int64:
+            return self.y.ndim == 1 or self.y.shape[1:] == self.x.shape[2:]
+        return (self.y.dtype, self.y.ndim) in ((torch.float32, 1), (torch.float32, 2), (torch.uint8, 2))
 
     def __len__(self) -> int:
         return len(self.y)
@@ -87,14 +95,14 @@ class Data:
     """A data set in its parts, ready for `fallow.data.stream`.
 
     ``mean`` and ``std`` are per channel (per feature for N×F), of the training part only, on the scale of the
-    stored values; None where a user's Dataset or DataLoader already gives what the model eats.
+    stored values; None where values have no scale, as the numbers of words have none.
     """
 
     name: str
     train: Part
     val: Part | None
     test: Part | None
-    classes: list[str]
+    classes: list[str]  # their names; also of labels, numbers, and the classes of pixels
     shape: tuple[int, ...]  # of one example, channels first
     mean: Tensor | None = None
     std: Tensor | None = None
@@ -102,6 +110,11 @@ class Data:
     origin: dict[str, Any] | None = None  # the arguments of ``load`` that give it again; None for what is in memory
     unlabelled: Examples | None = None  # images to learn from; their y says where they are from, for diagnosis only
     overlap: float = 0.0  # where each seed carves another test part: its size by that of the pool to train on
+    target: Target = None  # type: ignore[assignment]  # what is learned; by default one of the classes
+
+    def __post_init__(self) -> None:
+        if self.target is None or self.target.kind == "classes":
+            self.target = Classes(self.classes)
 
     def normalisation(self) -> dict[str, list[float]] | None:
         """Mean and standard deviation as plain values; None where examples are taken as they are."""
@@ -126,6 +139,7 @@ class Data:
             "name": self.name,
             "sizes": {key: 0 if part is None else _count(part) for key, part in parts.items()} | more,
             "classes": list(self.classes),
+            "target": self.target.describe(),
             "shape": list(self.shape),
             "notes": list(self.notes),
             "digest": digests,

@@ -15,14 +15,13 @@ from fallow.data.arrays import from_arrays, from_tensors
 from fallow.data.bundled import BUNDLED, check_options
 from fallow.data.datasets import from_users
 from fallow.data.examples import Data, Examples, Files
-from fallow.data.normalise import statistics
-from fallow.data.parts import Cut, Parts, choose
+from fallow.data.normalise import SAMPLE, spaced, statistics
+from fallow.data.parts import Cut, Parts, choose, strata_of
 from fallow.data.sources.cifar import cifar, is_cifar
 from fallow.data.sources.folder import folder
 from fallow.data.sources.idx import idx, is_idx
 from fallow.data.sources.npz import npz
-
-SAMPLE = 2048  # files to decode for mean and standard deviation
+from fallow.data.targets import KINDS as TARGETS
 
 KINDS = (
     "give a .npz file, a folder with a folder of images per class, of idx files or of CIFAR batches, or a bundled name"
@@ -38,6 +37,7 @@ def load(
     seed: int = 0,
     size: int | None = None,
     strict: bool = False,
+    target: str | None = None,
     **options: Any,
 ) -> Data:
     """Load a data set and divide it, stratified by class, the same way for the same seed.
@@ -58,37 +58,44 @@ def load(
     training examples besides, and then validation has val/(1 − val) times as many. ``size`` and ``strict``
     are for folders of images (see `fallow.data.sources.folder.folder`).
 
+    What is learned is seen from y (see `fallow.data.answers.kind_of`): classes, numbers, labels or dense. ``target``
+    says so where y does not: ``target="numbers"`` for counts, which look like classes.
+
     >>> data = load("digits", train=100)
     >>> data.describe()["sizes"], data.shape, data.classes[:3]
     ({'train': 100, 'val': 25, 'test': 359}, (1, 8, 8), ['0', '1', '2'])
     """
     if isinstance(source, Data):
         return source
+    if target is not None and target not in TARGETS:
+        raise unknown("target", target, TARGETS)
     cut = Cut(train, val, test, seed)
     given = _parts_of(source)
     if given is not None and all(isinstance(part, Files) for part in given.values()):
         raise RequestError("Files are what load makes of a folder: give the folder itself")
     if given is not None and all(isinstance(part, Dataset | DataLoader) for part in given.values()):
         check_options("a Dataset or DataLoader", options, {"classes": None})
-        return from_users(given, cut, **options)
+        return from_users(given, cut, target, **options)
     if given is not None:
         check_options("arrays", options, {})
-        return _carve("arrays", _from_memory(given), cut)
+        return _carve("arrays", _from_memory(given, target), cut)
     if not isinstance(source, str | Path):
         raise RequestError(f"data is a {type(source).__name__}: {KINDS}, or (x, y)")
     name = str(source).partition(":")[0]
     if isinstance(source, str) and name in BUNDLED:
         _refuse_size(size)
+        _refuse_target(target)
         _, settings = parse(source)
         data = _carve(name, BUNDLED[name].parts(name, cut, settings | options), cut)
         data.origin = {"source": source, **options, "train": train, "val": val, "test": test, "seed": seed}
         return data
     path = Path(source).expanduser()
     check_options(str(path), options, {})
-    parts = read(path, str(source), size, strict)
+    parts = read(path, str(source), size, strict, target)
     data = _carve(path.stem if path.is_file() else path.resolve().name, parts, cut)
     data.origin = {"source": str(path.resolve()), "train": train, "val": val, "test": test, "seed": seed}
     data.origin |= {} if size is None else {"size": size}
+    data.origin |= {} if target is None else {"target": target}
     return data
 
 
@@ -111,28 +118,32 @@ def _parts_of(source: Any) -> dict[str, Any] | None:
     return {"train": tuple(source)}
 
 
-def _from_memory(given: dict[str, Any]) -> Parts:
+def _from_memory(given: dict[str, Any], target: str | None) -> Parts:
     if all(isinstance(part, Examples) for part in given.values()):
-        return from_tensors({key: (part.x, part.y) for key, part in given.items()})
+        y = given["train"].y
+        target = target or ("numbers" if y.is_floating_point() and y.ndim == 1 else None)  # by its type, however whole
+        return from_tensors({key: (part.x, part.y) for key, part in given.items()}, target=target)
     for key, part in given.items():
         if not (isinstance(part, tuple) and len(part) == 2):
             raise RequestError(f"{key} is a {type(part).__name__}, not like the other parts: give (x, y) for each")
-    return from_arrays(given, channels_first=all(isinstance(x, Tensor) for x, _ in given.values()))
+    return from_arrays(given, channels_first=all(isinstance(x, Tensor) for x, _ in given.values()), target=target)
 
 
-def read(path: Path, source: str, size: int | None, strict: bool) -> Parts:
+def read(path: Path, source: str, size: int | None, strict: bool, target: str | None = None) -> Parts:
     """The parts that a file or folder has of its own."""
     if not path.exists():
         if source.replace("_", "").replace("-", "").isalnum():
             raise RequestError(f"{unknown('data', source, BUNDLED)}; nor is there a file or folder of that name")
         raise RequestError(f"there is no {path}: {KINDS} ({', '.join(BUNDLED)})")
+    if path.is_dir():
+        _refuse_target(target)
     if path.is_dir() and not is_cifar(path) and not is_idx(path):
         return folder(path, size, strict)
     _refuse_size(size)
     if path.is_file():
         if path.suffix != ".npz":
             raise RequestError(f"{path} is of no known kind: {KINDS} ({', '.join(BUNDLED)})")
-        return npz(path)
+        return npz(path, target)
     return cifar(path) if is_cifar(path) else idx(path)
 
 
@@ -141,11 +152,18 @@ def _refuse_size(size: int | None) -> None:
         raise RequestError(f"size={size} is for folders of images: leave it out")
 
 
+def _refuse_target(target: str | None) -> None:
+    if target not in (None, "classes"):
+        raise RequestError(f"target={target} is for arrays, .npz files and Datasets, and this data holds classes")
+
+
 def _carve(name: str, parts: Parts, cut: Cut) -> Data:
     """Divide what a source gives, and take the statistics of what is left for training."""
     own = parts.val if cut.val > 0 else None
-    y_own = None if parts.val is None else parts.val.y
-    chosen = choose(parts.train.y, y_own, parts.test is not None, parts.classes, cut)
+    target = parts.target
+    own_strata = None if parts.val is None else strata_of(target, parts.val.y)
+    classes = parts.classes if target.kind == "classes" else None
+    chosen = choose(strata_of(target, parts.train.y), own_strata, parts.test is not None, classes, cut)
     train = parts.train.subset(chosen.train) if len(chosen.train) < len(parts.train) else parts.train
     val = own if chosen.val is None else parts.train.subset(chosen.val)
     if own is not None and chosen.own_val is not None:
@@ -160,10 +178,10 @@ def _carve(name: str, parts: Parts, cut: Cut) -> Data:
         mean, std = statistics(train.x)
         shape = tuple(train.x.shape[1:])
     overlap = 0.0 if chosen.test is None else len(chosen.test) / chosen.pool
-    return Data(name, train, val, test, parts.classes, shape, mean, std, notes, overlap=overlap)
+    fitted = target.fitted(train.y)
+    return Data(name, train, val, test, parts.classes, shape, mean, std, notes, overlap=overlap, target=fitted)
 
 
 def _sample(files: Files) -> Tensor:
     """Decoded files, evenly spaced."""
-    places = torch.linspace(0, len(files) - 1, min(SAMPLE, len(files))).long()
-    return torch.stack([files[place][0] for place in places.tolist()])
+    return torch.stack([files[place][0] for place in spaced(len(files), SAMPLE)])

@@ -17,12 +17,13 @@ from fallow.data.examples import Files
 from fallow.data.normalise import normalise
 from fallow.data.plan import ITEMS, MOVES, ORDER, Plan, generator
 from fallow.data.randomness import Randomness, reseed
+from fallow.data.targets import Target
 
 Batch = tuple[Tensor, Tensor]
 
 
 class DatasetStream:
-    """Streams a map-style Dataset (as it is), or `Files` (augmented and normalised on the device).
+    """Streams a map-style Dataset, or `Files` (which are augmented too), normalised on the device.
 
     The worker processes fetch whole batches, named by their step. Each item is drawn under its own seed,
     (seed, epoch, place in the order), so that random transforms come out the same wherever an epoch is
@@ -34,6 +35,7 @@ class DatasetStream:
     def __init__(
         self,
         part: Dataset[Any],
+        target: Target,
         mean: Tensor | None,
         std: Tensor | None,
         plan: Plan,
@@ -47,6 +49,7 @@ class DatasetStream:
         self.plan = plan
         self.steps = plan.steps
         self._part = part
+        self._target = target
         self._mean = None if mean is None else mean.to(device)
         self._std = None if std is None else std.to(device)
         self._seed = seed
@@ -87,7 +90,7 @@ class DatasetStream:
 
     def _fetch(self, order: list[int], slices: list[tuple[int, int]], seed: int) -> Iterator[Batch]:
         loader = DataLoader(
-            _Batches(self._part, order, slices, seed),
+            _Batches(self._part, self._target, order, slices, seed),
             batch_size=None,  # an item of _Batches is a batch
             shuffle=False,
             num_workers=self._workers,
@@ -101,8 +104,10 @@ class DatasetStream:
 class _Batches(Dataset[Batch]):
     """Slices of an order as collated batches."""
 
-    def __init__(self, part: Dataset[Any], order: list[int], slices: list[tuple[int, int]], seed: int) -> None:
-        self.part, self.order, self.slices, self.seed = part, order, slices, seed
+    def __init__(
+        self, part: Dataset[Any], target: Target, order: list[int], slices: list[tuple[int, int]], seed: int
+    ) -> None:
+        self.part, self.target, self.order, self.slices, self.seed = part, target, order, slices, seed
 
     def __len__(self) -> int:
         return len(self.slices)
@@ -115,18 +120,18 @@ class _Batches(Dataset[Batch]):
             with Randomness(self.seed):
                 items = [self._item(place) for place in places]
         x, y = default_collate(items)
-        return x, y
+        return x, self.target.cast(y, x)
 
-    def _item(self, place: int) -> tuple[Any, int]:
+    def _item(self, place: int) -> tuple[Any, Any]:
         reseed(mix(self.seed, place))
         item = self.part[self.order[place]]
         if not (isinstance(item, tuple | list) and len(item) == 2):
             raise RequestError(f"item {self.order[place]} of the Dataset is no (x, label) pair: return two values")
-        return item[0], int(item[1])
+        return item[0], item[1]
 
 
 class LoaderStream:
-    """Streams a user's DataLoader as it is: its order, its batches, its transforms.
+    """Streams a user's DataLoader: its order, its batches, its transforms; normalised on the device.
 
     Before an epoch its generators are seeded by (seed, epoch), and it draws from streams of its own, so that
     what a method draws changes nothing. Resuming at a step fetches and drops the batches before it. (Workers
@@ -135,18 +140,27 @@ class LoaderStream:
     so that every share is 1.
     """
 
-    def __init__(self, part: DataLoader[Any], *, seed: int, device: torch.device, rank: int, world: int) -> None:
-        try:
-            self.steps = len(part)
-        except TypeError as error:
-            raise RequestError(
-                "the DataLoader has no length: give its IterableDataset a __len__, or use a map-style Dataset"
-            ) from error
+    def __init__(
+        self,
+        part: DataLoader[Any],
+        target: Target,
+        mean: Tensor | None,
+        std: Tensor | None,
+        *,
+        seed: int,
+        device: torch.device,
+        rank: int,
+        world: int,
+    ) -> None:
+        self.steps = length(part)
         self.resumable = not part.persistent_workers
         self._loader = part
+        self._target = target
+        self._mean = None if mean is None else mean.to(device)
+        self._std = None if std is None else std.to(device)
         self._seed = seed
         self._device = device
-        self._samplers = [part.sampler, part.batch_sampler, getattr(part.batch_sampler, "sampler", None)]
+        self._samplers = samplers(part)
         distributed = [s for s in self._samplers if isinstance(s, DistributedSampler)]
         if world > 1 and not any((s.num_replicas, s.rank) == (world, rank) for s in distributed):
             raise RequestError(
@@ -186,7 +200,23 @@ class LoaderStream:
                 )
             if step >= start:
                 x, y = pair(batch)
-                yield x.to(self._device), y.to(self._device)
+                x, y = x.to(self._device), self._target.cast(y, x).to(self._device)
+                yield x if self._mean is None else normalise(x, self._mean, self._std), y
+
+
+def length(loader: DataLoader[Any]) -> int:
+    """The batches of a loader, or a `RequestError`."""
+    try:
+        return len(loader)
+    except TypeError as error:
+        raise RequestError(
+            "the DataLoader has no length: give its IterableDataset a __len__, or use a map-style Dataset"
+        ) from error
+
+
+def samplers(loader: DataLoader[Any]) -> list[Any]:
+    """Whatever chooses the order of a loader."""
+    return [loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None)]
 
 
 def pair(batch: Any) -> Batch:
@@ -196,7 +226,7 @@ def pair(batch: Any) -> Batch:
             f"the DataLoader gives {_kind(batch)}: let it give (x, y), two tensors (collate_fn can do it)"
         )
     x, y = batch
-    return x, y if y.is_floating_point() else y.long()
+    return x, y
 
 
 def _kind(batch: Any) -> str:

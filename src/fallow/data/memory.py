@@ -21,7 +21,8 @@ class MemoryStream:
     """Streams `Examples`: they move to the device once, and batches are cut from *chunks* of many batches.
 
     One gather, one augmentation and one normalisation serve a chunk; the batches are views of it. Chunks and
-    their random moves follow from (seed, epoch, chunk) alone, so that an epoch can be resumed at any step.
+    their random moves follow from (seed, epoch, chunk) alone, so that an epoch can be resumed at any step. Where
+    the answers are ``dense``, they move with their examples; what a crop brings in is of class 0.
     """
 
     resumable = True
@@ -36,11 +37,13 @@ class MemoryStream:
         seed: int,
         policy: str,
         device: torch.device,
+        dense: bool = False,
     ) -> None:
         self.plan = plan
         self.steps = plan.steps
         self._seed = seed
         self._policy = policy
+        self._dense = dense
         self._shape = tuple(part.x.shape[1:])
         self._bytes = 4 * prod(self._shape)
         self._x = part.x.to(device)
@@ -76,7 +79,7 @@ class MemoryStream:
         """The examples of this process in a chunk of batches, augmented and normalised."""
         places = torch.cat([torch.arange(begin, end) for begin, end in slices])
         chosen = order[places].to(self._x.device)
-        x = self._x.index_select(0, chosen)
+        x, y = self._x.index_select(0, chosen), self._y.index_select(0, chosen)
         if self._policy != "none":
             first = chunk * self._per_chunk
             begin = self.plan.batch(first)[0]
@@ -84,7 +87,8 @@ class MemoryStream:
             source = generator(self._seed, epoch, MOVES, chunk)
             moves = draw(end - begin, self._shape, self._policy, source)  # for all processes
             x = apply(x, moves[places - begin])
-        return x if self._ready else normalise(x, self._mean, self._std), self._y.index_select(0, chosen)
+            y = apply(y.unsqueeze(1), moves[places - begin]).squeeze(1) if self._dense else y
+        return x if self._ready else normalise(x, self._mean, self._std), y
 
     def ordered(self) -> Iterator[tuple[Tensor, Tensor]]:
         """For evaluation: this process's slice in order, unaugmented, in large batches."""

@@ -5,7 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+SAMPLE = 2048  # examples to look at for mean and deviation, where each must be fetched
 PIECE = 1 << 20  # values at a time: their float64 copies stay in the cache
+
+
+def spaced(n: int, sample: int) -> list[int]:
+    """At most ``sample`` of ``n`` places, evenly spaced.
+
+    >>> spaced(9, 3)
+    [0, 4, 8]
+    """
+    return torch.linspace(0, n - 1, min(sample, n)).long().tolist()
 
 
 def statistics(x: Tensor) -> tuple[Tensor, Tensor]:

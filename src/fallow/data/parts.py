@@ -10,7 +10,10 @@ from torch import Tensor
 from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.data.examples import Examples, Files
-from fallow.data.split import stratified
+from fallow.data.split import balanced, stratified
+from fallow.data.targets import Target
+
+MANY = 20  # classes that are whole numbers: perhaps they are meant as numbers
 
 
 @dataclass
@@ -20,8 +23,13 @@ class Parts:
     train: Examples | Files
     val: Examples | Files | None
     test: Examples | Files | None
-    classes: list[str]
+    target: Target
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes, or of what else the target has."""
+        return list(self.target.names)
 
 
 @dataclass(frozen=True)
@@ -57,33 +65,41 @@ class Chosen:
     notes: list[str]
 
 
-def choose(y: Tensor, own_val: Tensor | None, own_test: bool, classes: list[str], cut: Cut) -> Chosen:
-    """Choose by labels, stratified: test first, then validation, then the training examples to keep.
+def strata_of(target: Target, y: Tensor) -> Tensor:
+    """What to balance the parts by; all examples are one stratum where the target has none."""
+    strata = target.strata(y)
+    return torch.zeros(len(y), dtype=torch.long) if strata is None else strata
 
-    ``y`` are the labels of the source's training part, ``own_val`` those of its validation part if any.
+
+def choose(y: Tensor, own_val: Tensor | None, own_test: bool, classes: list[str] | None, cut: Cut) -> Chosen:
+    """Choose by strata: test first, then validation, then the training examples to keep.
+
+    ``y`` are the strata of the source's training part, ``own_val`` those of its validation part if any. Every part
+    has some of each of the ``classes``; without classes, strata only balance the parts.
     """
     notes: list[str] = []
     carve_test = cut.test > 0 and not own_test
     carve_val = cut.val > 0 and own_val is None
     _check_counts(y, classes, carve_val, carve_test)
+    least, split = (1, balanced) if classes is None else (len(classes), stratified)
     seeds = [torch.Generator().manual_seed(mix(cut.seed, purpose)) for purpose in range(4)]
     pool, val, test = torch.arange(len(y)), None, None
     if carve_test:
-        pool, test = stratified(y, max(len(classes), round(cut.test * len(y))), seeds[0])
+        pool, test = split(y, max(least, round(cut.test * len(y))), seeds[0])
         notes.append(f"{len(test)} examples were carved for testing.")
-    if cut.train is not None and cut.train < len(classes):
-        raise RequestError(f"train={cut.train} is too few for {len(classes)} classes: keep at least one of each")
+    if cut.train is not None and cut.train < least:
+        raise RequestError(f"train={cut.train} is too few for {least} classes: keep at least one of each")
     if carve_val:
         if cut.train is None:
-            wanted = max(len(classes), round(cut.val * len(pool)))
+            wanted = max(least, round(cut.val * len(pool)))
         else:
-            wanted = min(len(pool) - cut.train, cut.beside(cut.train, len(classes)))
-            if wanted < len(classes):
+            wanted = min(len(pool) - cut.train, cut.beside(cut.train, least))
+            if wanted < least:
                 raise RequestError(
                     f"train={cut.train} leaves {max(0, wanted)} of {len(pool)} examples for validation: "
-                    f"ask for at most {len(pool) - len(classes)}, or val=0"
+                    f"ask for at most {len(pool) - least}, or val=0"
                 )
-        kept, carved = stratified(y[pool], wanted, seeds[1])
+        kept, carved = split(y[pool], wanted, seeds[1])
         pool, val = pool[kept], pool[carved]
         notes.append(f"{len(val)} training examples were carved for validation.")
     candidates = len(pool)
@@ -92,25 +108,28 @@ def choose(y: Tensor, own_val: Tensor | None, own_test: bool, classes: list[str]
             raise RequestError(f"train={cut.train} is more than the {len(pool)} training examples there are")
         if cut.train < len(pool):
             notes.append(f"{cut.train} of {len(pool)} training examples were kept.")
-            pool = pool[stratified(y[pool], len(pool) - cut.train, seeds[2])[0]]
+            pool = pool[split(y[pool], len(pool) - cut.train, seeds[2])[0]]
     small_val = None
     if own_val is not None and cut.val > 0 and cut.train is not None:
-        fitting = cut.beside(cut.train, len(classes))
+        fitting = cut.beside(cut.train, least)
         if fitting < len(own_val):
-            small_val = stratified(own_val, len(own_val) - fitting, seeds[3])[0]
+            small_val = split(own_val, len(own_val) - fitting, seeds[3])[0]
             notes.append(f"{fitting} of {len(own_val)} validation examples were kept, to match train={cut.train}.")
     return Chosen(pool, val, test, small_val, candidates, notes)
 
 
-def _check_counts(y: Tensor, classes: list[str], carve_val: bool, carve_test: bool) -> None:
-    """Each class needs one example for training and for each part that is carved."""
-    present, counts = torch.unique(y, return_counts=True)
+def _check_counts(y: Tensor, classes: list[str] | None, carve_val: bool, carve_test: bool) -> None:
+    """Each class (or all examples together) needs one for training and for each part that is carved."""
+    present, counts = torch.unique(y if classes else torch.zeros_like(y), return_counts=True)
     needs = ["training"] + ["validation"] * carve_val + ["test"] * carve_test
     scarce = int(counts.argmin())
     if counts[scarce] < len(needs):
         spare = " or ".join(["val=0"] * carve_val + ["test=0"] * carve_test)
-        name = classes[int(present[scarce])]
+        what = f"class {classes[int(present[scarce])]!r} has" if classes else "there are"
+        remedy = "add some, remove the class" if classes else "add some"
+        if classes and len(classes) > MANY and all(name.lstrip("-").isdigit() for name in classes):
+            remedy += ", say target='numbers' if these are no classes"
         raise RequestError(
-            f"class {name!r} has {int(counts[scarce])} of the {len(needs)} examples that "
-            f"{', '.join(needs)} need: add some, remove the class" + (f", or say {spare}" if spare else "")
+            f"{what} {int(counts[scarce])} of the {len(needs)} examples that "
+            f"{', '.join(needs)} need: {remedy}" + (f", or say {spare}" if spare else "")
         )

@@ -29,6 +29,12 @@ def stratified(y: Tensor, carve: int | float, generator: Generator) -> tuple[Ten
     return by_class[~take].sort().values, by_class[take].sort().values
 
 
+def balanced(strata: Tensor, carve: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """As `stratified` where all strata can keep an example, else at random: strata that help, but are no classes."""
+    roomy = carve <= len(strata) - len(strata.unique())
+    return stratified(strata if roomy else torch.zeros_like(strata), carve, generator)
+
+
 def apportion(counts: list[int], number: int) -> list[int]:
     """How many to take from each class, ``number`` in all: the largest remainders round up.
 

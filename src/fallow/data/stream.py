@@ -71,8 +71,8 @@ def stream(
 ) -> Stream:
     """Stream a part of ``data``, with its statistics, in batches of ``batch_size`` over all processes.
 
-    A user's Dataset or DataLoader already gives what the model eats: "auto" leaves it alone, and any other
-    augmentation is refused (put it into the Dataset). A DataLoader keeps its own batch size.
+    A user's Dataset or DataLoader brings its own augmentation: "auto" adds none, and any other is refused (put it
+    into the Dataset). A DataLoader keeps its own batch size.
 
     >>> examples = Examples(torch.arange(10.0).view(5, 2), torch.arange(5))
     >>> data = Data("five", examples, None, None, list("abcde"), (2,))
@@ -80,7 +80,7 @@ def stream(
     >>> batches.steps, sorted(y for _, labels in batches.epoch(0) for y in labels.tolist())
     (3, [0, 1, 2, 3, 4])
     """
-    target = torch.device(device)
+    place = torch.device(device)
     if isinstance(part, Examples | Files):
         policy = resolve(augment, data.shape)
     elif augment in ("auto", "none"):
@@ -92,20 +92,22 @@ def stream(
             "augment inside the Dataset and use none"
         )
     if isinstance(part, DataLoader):
-        return LoaderStream(part, seed=seed, device=target, rank=rank, world=world)
+        return LoaderStream(part, data.target, data.mean, data.std, seed=seed, device=place, rank=rank, world=world)
     if isinstance(part, IterableDataset):
         raise RequestError("an IterableDataset cannot be shuffled or split: wrap it in a DataLoader")
     plan = Plan(len(part), batch_size, rank, world)  # type: ignore[arg-type]
     if isinstance(part, Examples):
-        return MemoryStream(part, data.mean, data.std, plan, seed=seed, policy=policy, device=target)
+        dense = data.target.kind == "dense"
+        return MemoryStream(part, data.mean, data.std, plan, seed=seed, policy=policy, device=place, dense=dense)
     return DatasetStream(
         part,
+        data.target,
         data.mean,
         data.std,
         plan,
         seed=seed,
         policy=policy,
         shape=data.shape,
-        device=target,
+        device=place,
         workers=workers,
     )

@@ -107,10 +107,10 @@ class Target(ABC):
     @abstractmethod
     def _guess(self, y: Tensor) -> NDArray[Any]: ...
 
-    def check(self, output: Sequence[int], y: Sequence[int] | None = None) -> str | None:
-        """What is wrong with a batch of outputs of this shape (for answers of that shape); None if nothing is."""
+    def check(self, output: Sequence[int], y: Sequence[int] | None = None) -> str:
+        """What is wrong with a batch of outputs of this shape (for answers of that shape); empty if nothing is."""
         if tuple(output[1:]) == (self.outputs,):
-            return None
+            return ""
         needed = f"{self.outputs} {self.kind} need {self.outputs} numbers" if self.outputs > 1 else "1 number is needed"
         return f"the model gives {tuple(output[1:])} for an example: {needed}"
 
@@ -171,9 +171,9 @@ class Classes(Target):
         shares = y.bincount(minlength=self.outputs).double() / len(y)
         return shares.expand(len(y), -1).numpy()
 
-    def check(self, output: Sequence[int], y: Sequence[int] | None = None) -> str | None:
+    def check(self, output: Sequence[int], y: Sequence[int] | None = None) -> str:
         """More outputs than classes are no harm."""
-        return None if len(output) == 2 and output[1] > self.outputs else super().check(output, y)
+        return "" if len(output) == 2 and output[1] > self.outputs else super().check(output, y)
 
 
 @dataclass(frozen=True)
@@ -238,9 +238,9 @@ class Numbers(Target):
     def _guess(self, y: Tensor) -> NDArray[Any]:
         return np.broadcast_to(y.double().mean(0).numpy(), y.shape)
 
-    def check(self, output: Sequence[int], y: Sequence[int] | None = None) -> str | None:
+    def check(self, output: Sequence[int], y: Sequence[int] | None = None) -> str:
         """A single number may come without an axis of its own."""
-        return None if self.outputs == 1 and len(output) == 1 else super().check(output, y)
+        return "" if self.outputs == 1 and len(output) == 1 else super().check(output, y)
 
 
 @dataclass(frozen=True)
@@ -327,10 +327,10 @@ class Dense(Target):
     def _guess(self, y: Tensor) -> NDArray[Any]:
         return np.full(y.shape, int(y.flatten().bincount().argmax()))
 
-    def check(self, output: Sequence[int], y: Sequence[int] | None = None) -> str | None:
+    def check(self, output: Sequence[int], y: Sequence[int] | None = None) -> str:
         """The output has a channel for each class, and the size of the masks."""
         if len(output) > 2 and output[1] == self.outputs and (y is None or tuple(output[2:]) == tuple(y[1:])):
-            return None
+            return ""
         size = "" if y is None else f" of {'×'.join(map(str, y[1:]))}"
         return (
             f"the model gives {tuple(output[1:])} for an example: "

@@ -201,10 +201,10 @@ def _over_classes(prediction: Array, y: Array, empty: float, measure: Callable[[
 
 def _pairs(masks: Array, y: Array) -> Iterator[tuple[Array, Array]]:
     """The masks of each foreground class, of the examples in which either has it."""
-    for label in np.union1d(masks, y):
-        if label > 0:
-            a, b = masks == label, y == label
-            either = (a | b).any(tuple(range(1, y.ndim)))
+    for label in range(1, 1 + int(max(masks.max(), y.max()))):
+        a, b = masks == label, y == label
+        either = (a | b).any(tuple(range(1, y.ndim)))
+        if either.any():
             yield a[either], b[either]
 
 

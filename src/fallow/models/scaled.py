@@ -28,5 +28,7 @@ class Scaled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The network's output."""
+        if self.mean is None and not x.is_floating_point() and x.dtype != torch.uint8:
+            return self.network(x)  # the numbers of words have no scale
         kind = next((p.dtype for p in self.network.parameters()), torch.float32)
         return self.network(normalise(x, self.mean, self.std).to(kind))

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from fallow.base.errors import RequestError
-from fallow.data.arrays import index_labels
+from fallow.data.answers import index_labels
 from fallow.data.examples import Examples, Files
 from fallow.data.images import SUFFIXES, decode, probe
 from fallow.data.parts import Parts
+from fallow.data.targets import Classes
 
 IN_MEMORY = 1 << 30  # bytes of pixels; beyond, files are decoded as they are needed
 DEFAULT_SIZE = 64
@@ -173,4 +174,4 @@ def _parts(
             parts[part] = Files([kept[row].path for row in rows[part]], y, size, channels)
         else:
             parts[part] = Examples(pixels[rows[part]] if len(ys) > 1 else pixels, y)
-    return Parts(parts["train"], parts.get("val"), parts.get("test"), classes, notes)
+    return Parts(parts["train"], parts.get("val"), parts.get("test"), Classes(classes), notes)

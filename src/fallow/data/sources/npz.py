@@ -18,25 +18,26 @@ SPLITS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("
 NAMES = ("class_names", "classes", "label_names", "names")
 
 
-def npz(path: Path) -> Parts:
+def npz(path: Path, target: str | None = None) -> Parts:
     """Read x_train, y_train, perhaps x_val, y_val, x_test, y_test, or just x, y; other arrays are left alone.
 
     Instead of x: images, data, features, inputs; instead of y: labels, targets; the part before or after
-    (train_images); small or capital letters. An array of class names is used where it fits the labels.
+    (train_images); small or capital letters. An array of class names is used where it fits the labels. ``target``
+    is the kind of y, where it is not to be guessed.
     """
     try:
         archive = np.load(path, allow_pickle=False)
         if isinstance(archive, np.ndarray):
             raise RequestError(f"{path} is a single array: save x and y together with numpy.savez")
         with archive:
-            return _parts(path, archive)
+            return _parts(path, archive, target)
     except RequestError:
         raise
     except Exception as error:  # a damaged archive makes NumPy raise many kinds
         raise RequestError(f"{path} is no readable .npz ({error}): save it with numpy.savez") from error
 
 
-def _parts(path: Path, archive: Any) -> Parts:
+def _parts(path: Path, archive: Any, target: str | None) -> Parts:
     found = {key.lower(): key for key in archive.files}
     keys = {part: _pair(path, found, spellings) for part, spellings in SPLITS.items()}
     if keys["train"] is None:
@@ -54,7 +55,7 @@ def _parts(path: Path, archive: Any) -> Parts:
     listed = next((found[name] for name in NAMES if name in found), None)
     names = None if listed is None else _read(path, archive, listed)
     usable = names is not None and names.ndim == 1 and names.dtype.kind == "U"
-    return from_arrays(pairs, names=names.tolist() if usable and names is not None else None)
+    return from_arrays(pairs, names=names.tolist() if usable and names is not None else None, target=target)
 
 
 def _pair(path: Path, found: dict[str, str], spellings: tuple[str, ...]) -> tuple[str, str] | None:

@@ -8,6 +8,7 @@ from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.data.examples import Examples
 from fallow.data.parts import Cut, Parts
+from fallow.data.targets import Classes
 
 DIMENSIONS, BITS, TRAIN = 128, 3, 256
 
@@ -33,7 +34,7 @@ def synthetic(cut: Cut, alpha: float = 1.0, n_test: int = 2000) -> Parts:
     val = cut.beside(train, 2**BITS) if cut.val > 0 else 0
     classes = [str(label) for label in range(2**BITS)]
     parts = [_draw(n, alpha, mix(cut.seed, part)) for part, n in enumerate((train, val, n_test))]
-    return Parts(parts[0], parts[1] if val else None, parts[2], classes)
+    return Parts(parts[0], parts[1] if val else None, parts[2], Classes(classes))
 
 
 def _draw(n: int, alpha: float, seed: int) -> Examples:

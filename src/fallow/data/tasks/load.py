@@ -77,7 +77,7 @@ def _examples(path: Path, source: str, size: int | None, seed: int) -> tuple[Ten
     """All examples of all parts, their classes, and the class splits that the source has of its own."""
     halves = _halves(path, size)
     if halves is None:
-        parts = read(path, source, size, False)
+        parts = read(path, source, size, False, "classes")
         held = [_memory(part) for part in (parts.train, parts.val, parts.test) if part is not None]
         return torch.cat([e.x for e in held]), torch.cat([e.y for e in held]), parts.classes, None
     xs: list[Tensor] = []
@@ -110,6 +110,7 @@ def _halves(path: Path, size: int | None) -> dict[str, Parts] | None:
                     split: from_arrays(
                         {"train": (archive[f"x_{half}"], archive[f"y_{half}"])},
                         names=archive[f"names_{half}"].tolist() if f"names_{half}" in archive.files else None,
+                        target="classes",
                     )
                     for split, half in HALVES.items()
                 }

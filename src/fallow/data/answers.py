@@ -1,0 +1,196 @@
+"""What y is (classes, numbers, labels or masks), and y as fallow keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fallow.base.errors import RequestError
+from fallow.data.targets import Classes, Dense, Labels, Numbers, Target
+
+
+def understand(
+    ys: dict[str, Any], x: Tensor, notes: list[str], *, names: Sequence[str] | None = None, asked: str | None = None
+) -> tuple[Target, dict[str, Tensor]]:
+    """The target of the answers of every part, and the answers in its terms; ``x`` are the training examples.
+
+    ``asked`` is the kind of target where it is not to be guessed; ``names`` are used where they fit.
+
+    >>> x = torch.zeros(3, 2)
+    >>> understand({"train": np.array(["cat", "dog", "cat"])}, x, [])
+    (Classes(names=('cat', 'dog')), {'train': tensor([0, 1, 0])})
+    >>> understand({"train": np.array([0.5, 2.0, 1.5])}, x, [])
+    (Numbers(names=('y',), mean=(0.0,), std=(1.0,)), {'train': tensor([0.5000, 2.0000, 1.5000])})
+    """
+    size = tuple(x.shape[2:])
+    arrays = {part: array_of(y, f"y of {part}", size) for part, y in ys.items()}
+    kind = asked or kind_of(arrays["train"], "y of train", size)
+    if kind == "classes":
+        classes, indices = index_labels({part: _classes(y, f"y of {part}") for part, y in arrays.items()}, names)
+        return Classes(classes), indices
+    if kind == "dense":
+        classes, indices = index_labels({part: masks(y, f"y of {part}", size) for part, y in arrays.items()}, names)
+        return Dense(classes), indices
+    convert = numbers if kind == "numbers" else labels
+    values = {part: convert(y, f"y of {part}") for part, y in arrays.items()}
+    shape = values["train"].shape[1:]
+    for part, y in values.items():
+        if y.shape[1:] != shape:
+            raise RequestError(f"y of {part} has shape {tuple(y.shape)}, y of train {tuple(values['train'].shape)}")
+    target = named(kind, shape[0] if shape else 1, names)
+    if kind == "labels" and bool((values["train"].sum(1) == 1).all()):
+        notes.append("Every example has exactly one label: target='classes' would take the labels for classes.")
+    return target, values
+
+
+def array_of(y: Any, what: str, size: tuple[int, ...]) -> NDArray[Any]:
+    """Integers, finite numbers or strings; an axis of one channel is dropped."""
+    held = y.detach().cpu() if isinstance(y, Tensor) else y
+    held = held.float() if isinstance(held, Tensor) and held.dtype == torch.bfloat16 else held
+    try:
+        array = np.asarray(held)
+    except ValueError as error:  # rows of unequal lengths
+        raise RequestError(f"{what} is no array ({error}): give rows of equal lengths") from error
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8", "replace")
+    if array.dtype.kind not in "biufU" or array.ndim == 0:
+        raise RequestError(f"{what} has dtype {array.dtype}: give classes, as integers or strings, or numbers")
+    if array.dtype.kind == "f":
+        bad = ~np.isfinite(array).reshape(len(array), -1).all(1)
+        if bad.any():
+            raise RequestError(
+                f"{what} has NaN or infinite values in {int(bad.sum())} examples (the first is number "
+                f"{int(bad.argmax())}): replace them or leave those examples out"
+            )
+    if array.ndim == len(size) + 2:
+        axis = next((axis for axis in (1, array.ndim - 1) if array.shape[axis] == 1), None)
+        array = array if axis is None else array.squeeze(axis)
+    return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+
+
+def kind_of(y: NDArray[Any], what: str, size: tuple[int, ...]) -> str:
+    """The kind of target that answers look like, for examples of this size (without channels).
+
+    =====================================  =======
+    y has the size of x                    dense
+    N integers, whole numbers or strings   classes
+    N numbers with fractions               numbers
+    N×L of zeros and ones                  labels
+    N×K with fractions                     numbers
+    =====================================  =======
+
+    >>> kind_of(np.array([3, 1, 3]), "y", ()), kind_of(np.array([[0, 1], [1, 1]]), "y", ())
+    ('classes', 'labels')
+    """
+    if size and y.shape[1:] == size:
+        return "dense"
+    fractions = _fractions(y)
+    if y.ndim == 1:
+        return "numbers" if fractions else "classes"
+    if y.ndim == 2 and y.dtype.kind != "U":
+        return "numbers" if fractions else "labels"
+    wanted = f" or masks of {'×'.join(map(str, size))}" if size else ""
+    raise RequestError(f"{what} has shape {y.shape}: give one label for each example, N×L zeros and ones{wanted}")
+
+
+def _fractions(y: NDArray[Any]) -> bool:
+    return bool(y.dtype.kind == "f" and (y != y.round()).any())
+
+
+def _classes(y: NDArray[Any], what: str) -> NDArray[Any]:
+    """One label per example; rows of zeros with a single one become the places of the ones."""
+    if y.ndim == 2 and y.dtype.kind != "U" and np.isin(y, (0, 1)).all() and (y.sum(1) == 1).all():
+        return y.argmax(1)
+    if y.ndim != 1:
+        raise RequestError(f"{what} has shape {y.shape}: give one label for each example, not a vector")
+    return _whole(y, what)
+
+
+def masks(y: NDArray[Any], what: str, size: tuple[int, ...]) -> NDArray[Any]:
+    """A class for each pixel."""
+    if not size or y.shape[1:] != size:
+        wanted = f"masks of {'×'.join(map(str, size))}, as the examples are" if size else "examples with pixels"
+        raise RequestError(f"{what} has shape {y.shape}: give {wanted}")
+    return _whole(y, what)
+
+
+def _whole(y: NDArray[Any], what: str) -> NDArray[Any]:
+    if _fractions(y):
+        raise RequestError(f"{what} has fractions: give classes, as integers or strings, or say target='numbers'")
+    return y.astype(np.int64) if y.dtype.kind == "f" else y
+
+
+def numbers(y: NDArray[Any], what: str) -> Tensor:
+    """One number per example, or several, as float32."""
+    if y.dtype.kind == "U" or y.ndim > 2:
+        raise RequestError(f"{what} is {y.dtype} of shape {y.shape}: give numbers, N or N×K")
+    with np.errstate(over="ignore"):
+        values = y.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise RequestError(f"{what} goes up to {np.abs(y).max():g}, more than float32 holds: choose another unit")
+    return torch.from_numpy(values)
+
+
+def labels(y: NDArray[Any], what: str) -> Tensor:
+    """Zeros and ones, a row per example, as float32."""
+    if y.ndim != 2 or y.dtype.kind == "U":
+        raise RequestError(f"{what} is {y.dtype} of shape {y.shape}: give labels as N×L zeros and ones")
+    strange = np.argwhere((y != 0) & (y != 1))
+    if len(strange):
+        row, column = strange[0].tolist()
+        raise RequestError(
+            f"{what} holds {y[row, column]:g} in row {row}, column {column}: "
+            "give each label as 0 or 1, or say target='numbers'"
+        )
+    if not y.any():
+        raise RequestError(f"{what} has no label in any of the {len(y)} examples: give some that have one")
+    return torch.from_numpy(y.astype(np.float32))
+
+
+def named(kind: str, outputs: int, names: Sequence[str] | None) -> Target:
+    """Numbers or labels of these names if there are as many, else by place."""
+    if names is None or len(names) != outputs:
+        names = [str(place) for place in range(outputs)]
+        if kind == "numbers":
+            names = ["y"] if outputs == 1 else [f"y{place}" for place in names]
+    return Numbers(names) if kind == "numbers" else Labels(names)
+
+
+def index_labels(
+    labels: dict[str, NDArray[Any]], names: Sequence[str] | None = None
+) -> tuple[list[str], dict[str, Tensor]]:
+    """Class names in sorted order of the labels, and the labels as indices into them.
+
+    >>> index_labels({"train": np.array([3, -1, 3]), "test": np.array([-1])})
+    (['-1', '3'], {'train': tensor([1, 0, 1]), 'test': tensor([0])})
+    """
+    known = np.unique(labels["train"])
+    if len(known) < 2:
+        raise RequestError(
+            f"training holds examples of {len(known)} class{'es'[: 2 * (len(known) != 1)]}: give two or more"
+        )
+    indices = {}
+    for part, values in labels.items():
+        strange = np.setdiff1d(values, known)
+        if len(strange):
+            raise RequestError(
+                f"class {str(strange[0])!r} is in {part} but not in train: give training examples of it, "
+                f"or leave it out of {part}"
+            )
+        indices[part] = torch.from_numpy(np.searchsorted(known, values).astype(np.int64))
+    return _names(known, names), indices
+
+
+def _names(known: NDArray[Any], names: Sequence[str] | None) -> list[str]:
+    """Given names, where they fit: by label, or in order if there are as many as classes."""
+    if names is not None and known.dtype.kind in "iu":
+        if known[0] >= 0 and known[-1] < len(names):
+            return [str(names[label]) for label in known]
+        if len(names) == len(known):
+            return [str(name) for name in names]
+    return [str(label) for label in known.tolist()]
