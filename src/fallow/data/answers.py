@@ -13,6 +13,8 @@ from torch import Tensor
 from fallow.base.errors import RequestError
 from fallow.data.targets import Classes, Dense, Labels, Numbers, Target
 
+MANY, FEW = 20, 5  # more values than this, of which each has fewer examples than that on average, are no classes
+
 
 def understand(
     ys: dict[str, Any], x: Tensor, notes: list[str], *, names: Sequence[str] | None = None, asked: str | None = None
@@ -79,7 +81,8 @@ def kind_of(y: NDArray[Any], what: str, size: tuple[int, ...]) -> str:
     =====================================  =======
     y has the size of x                    dense
     N integers, whole numbers or strings   classes
-    N numbers with fractions               numbers
+    N numbers with fractions, or floats    numbers
+    of which hardly any two are alike
     N×L of zeros and ones                  labels
     N×K with fractions                     numbers
     =====================================  =======
@@ -91,11 +94,16 @@ def kind_of(y: NDArray[Any], what: str, size: tuple[int, ...]) -> str:
         return "dense"
     fractions = _fractions(y)
     if y.ndim == 1:
-        return "numbers" if fractions else "classes"
+        return "numbers" if fractions or _many(y) else "classes"
     if y.ndim == 2 and y.dtype.kind != "U":
         return "numbers" if fractions else "labels"
     wanted = f" or masks of {'×'.join(map(str, size))}" if size else ""
     raise RequestError(f"{what} has shape {y.shape}: give one label for each example, N×L zeros and ones{wanted}")
+
+
+def _many(y: NDArray[Any]) -> bool:
+    """Whole numbers that are kept as floats, most of them different, are counts or measurements, not classes."""
+    return y.dtype.kind == "f" and len(values := np.unique(y)) > MANY and len(y) < FEW * len(values)
 
 
 def _fractions(y: NDArray[Any]) -> bool:

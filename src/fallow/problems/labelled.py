@@ -12,7 +12,6 @@ from fallow import models
 from fallow.base.errors import RequestError
 from fallow.data import Data, Files, stream
 from fallow.data.stream import Cast
-from fallow.data.targets import Classes
 from fallow.evaluate.score import right
 from fallow.models.scaled import Scaled
 from fallow.problems.problem import Criterion, Problem
@@ -27,10 +26,9 @@ class Labelled(Problem):
     """A model learns to give the target of an example."""
 
     def __init__(self, data: Data, metric: str | None = None) -> None:
-        self.data, self.target = data, getattr(data, "target", Classes(data.classes))
-        self.metric = self.choose(metric)
-        default = next(iter(self.target.metrics))
-        self.judged = [self.target.metrics[name] for name in dict.fromkeys([default, metric or default])]
+        self.data, self.target = data, data.target
+        self.metric = self.target.metric(metric)
+        self.judged = list(dict.fromkeys([self.target.metric(), self.metric]))
 
     def accept(self, method: Method) -> Method:
         if method.tasks:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor, nn
 
 from fallow import models
-from fallow.base.errors import RequestError, unknown
+from fallow.base.errors import RequestError
 
 if TYPE_CHECKING:
     from fallow.core.method import Method
@@ -36,13 +36,6 @@ class Problem(ABC):
     data: Any
     target: Target
     metric: Metric | None  # decides which weights are best; None: the loss does
-
-    def choose(self, metric: str | None) -> Metric | None:
-        """The metric of that name, or the target's own."""
-        known = self.target.metrics
-        if metric is not None and metric not in known:
-            raise unknown("metric", metric, known)
-        return known[metric or next(iter(known))] if known else None
 
     def accept(self, method: Method) -> Method:
         """The method, completed where this problem needs it; one that cannot learn it is refused with its reason."""

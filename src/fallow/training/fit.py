@@ -97,6 +97,7 @@ def fit(
         initialisation, not from this file.
     init : how fresh weights are drawn; by default as the model itself was initialised.
     train : keep this many training examples. ``val`` is the share carved from training for validation.
+    target : "classes", "numbers", "labels" or "dense", where the answers do not show it (counts, for instance).
     out, resume : the folder of the run, and whether to resume the run that is there.
     checkpoint_every : seconds between two checkpoints (generations always write one).
     test_at_end : look at the test split only at the end, not after every generation.
@@ -126,7 +127,7 @@ def prepare(
     asked: dict[str, Any] = dict(options)
     optimizer = asked.pop("optimizer", "sgd")
     loss, weights, init = (asked.pop(name, None) for name in ("loss", "weights", "init"))
-    how = {name: asked.pop(name) for name in ("train", "val") if name in asked}
+    how = {name: asked.pop(name) for name in ("train", "val", "target") if name in asked}
     run = RunOptions(**{f.name: asked.pop(f.name) for f in dataclasses.fields(RunOptions) if f.name in asked})
     settings = Settings.of(**asked, **{"optimizer": optimizer} if isinstance(optimizer, str) else {})
     if run.resume and run.out is None:

@@ -26,6 +26,7 @@ class FitOptions(TypedDict, total=False):
     init: Any
     train: int | None
     val: float
+    target: str | None
     out: str | Path | None
     resume: bool
     device: str
@@ -58,7 +59,7 @@ class FitOptions(TypedDict, total=False):
 
 
 DEFAULTS: dict[str, Any] = (
-    {"optimizer": "sgd", "loss": None, "weights": None, "init": None, "train": None, "val": 0.2}
+    {"optimizer": "sgd", "loss": None, "weights": None, "init": None, "train": None, "val": 0.2, "target": None}
     | {field.name: field.default for field in dataclasses.fields(RunOptions)}
     | {field.name: field.default for field in dataclasses.fields(Settings)}
 )
