@@ -109,7 +109,7 @@ class ImplicitDecay(Method):
                 RuntimeWarning,
                 stacklevel=2,
             )
-        if smoothed := ctx.settings.label_smoothing:
+        if (smoothed := ctx.settings.label_smoothing) and ctx.target.kind == "classes":
             warnings.warn(
                 f"implicit-decay under a label smoothing of {smoothed:g} learns too little decay: a network that is "
                 "not sure of anything gains from larger weights at once; set label_smoothing=0",
@@ -128,10 +128,9 @@ class ImplicitDecay(Method):
             if parameter not in held:
                 continue
             name = path if self.per == "weight" else layer_of(path)
-            shape = parameter.shape if self.per == "weight" else ()
             decay = max(LEAST, held[parameter].get("weight_decay", 0.0))
-            start = torch.full(shape, inverse_softplus(math.sqrt(decay / 2)), device=parameter.device)
-            self.raw.setdefault(name, nn.Parameter(start))
+            start = torch.full_like(parameter, inverse_softplus(math.sqrt(decay / 2)))
+            self.raw.setdefault(name, nn.Parameter(start if self.per == "weight" else start.flatten()[0].clone()))
             self.owner[parameter] = name
         for group in self.optimizer.param_groups:
             if "weight_decay" in group:

@@ -1,0 +1,38 @@
+"""Catalogue, public names, README and pages say the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import fallow
+from fallow.methods import REGISTRY
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+TABLE = dict(re.findall(r"^\| (`.*?) \|.*\| \[.*\]\((.*)\) \|$", README, re.MULTILINE))  # names → page
+PAGES = {name: page for names, page in TABLE.items() for name in re.findall(r"`([^`]+)`", names)}
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_method_is_everywhere(name: str) -> None:
+    kind = REGISTRY[name]
+    assert getattr(fallow, kind.__name__) is kind
+    assert kind.__name__ in fallow.__all__
+    assert kind.summary
+    assert kind.__doc__
+    page = ROOT / PAGES[name]
+    assert f"`{name}`" in page.read_text("utf-8") or name in page.stem
+
+
+def test_no_row_is_of_another_method() -> None:
+    assert set(PAGES) == set(REGISTRY)
+
+
+def test_every_public_name_is_there() -> None:
+    assert sorted(fallow.__all__, key=str.lower) == sorted(set(fallow.__all__), key=str.lower)
+    for name in fallow.__all__:
+        assert getattr(fallow, name) is not None
+    assert set(fallow.__all__) <= set(dir(fallow))
