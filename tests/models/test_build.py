@@ -9,7 +9,7 @@ from fallow.base.errors import RequestError
 from fallow.base.spec import parse
 from fallow.models import MODELS, build, default
 
-IMAGES = ("scnn", "vgg16", "mobilenet", "resnet18", "resnet50", "wideresnet", "conv4", "resnet12")
+IMAGES = ("scnn", "vgg16", "mobilenet", "resnet18", "resnet50", "wideresnet", "conv4", "resnet12", "lite0")
 SHAPES = {"mlp": (3, 8)} | dict.fromkeys(IMAGES, (3, 16, 16))
 NARROW = {
     "mlp": {"hidden": (16, 16)},
@@ -21,9 +21,10 @@ NARROW = {
     "wideresnet": {"depth": 10, "widen": 1},
     "conv4": {"width": 4},
     "resnet12": {"width": 4},
+    "lite0": {"pretrained": False},
 }
 BLOCKS = {"mlp": 2, "scnn": 5, "vgg16": 15, "mobilenet": 7, "resnet18": 8, "resnet50": 16, "wideresnet": 3}
-BLOCKS |= {"conv4": 4, "resnet12": 4}
+BLOCKS |= {"conv4": 4, "resnet12": 4, "lite0": 17}
 
 
 def narrow(name: str, **options) -> nn.Module:
@@ -37,7 +38,11 @@ def test_logits_and_gradients(name, norm):
         with pytest.raises(RequestError, match="unknown norm 'none'"):
             narrow(name, norm=norm)
         return
-    model = narrow(name, norm=norm)
+    if name == "lite0" and norm != "batch":  # its weights are for batch norms, and it has no others
+        with pytest.raises(RequestError, match="unknown setting of model lite0 'norm'"):
+            narrow(name, norm=norm)
+        return
+    model = narrow(name) if name == "lite0" else narrow(name, norm=norm)
     logits = model(torch.randn(4, *SHAPES[name]))
     assert logits.shape == (4, 5)
     logits.square().sum().backward()
@@ -64,6 +69,7 @@ def test_blocks_run_in_order_and_cover_everything_but_stem_and_head(name):
         if not any(parameter.startswith(block + ".") for block in model.blocks)
     }
     stems = {"resnet18": {"conv1", "bn1"}, "resnet50": {"conv1", "bn1"}, "wideresnet": {"conv1", "norm"}}
+    stems["lite0"] = {"stem"}
     assert outside == stems.get(name, set()) | {"head"}
     registered = [path for path, module in model.named_modules() if module._parameters]
     first_calls = list(dict.fromkeys(path for path in calls if path in registered))

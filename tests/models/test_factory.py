@@ -22,6 +22,10 @@ def nets(tmp_path, monkeypatch):
             return nn.Linear(known["shape"][0], known["classes"], bias=known.get("bias", True))
         def needs(depth):
             return nn.Linear(depth, 1)
+        def named(name, path):
+            net = nn.Linear(2, 2)
+            net.told = (name, path)
+            return net
         def wrong(shape):
             return [nn.Linear(2, 2)]
         def broken(shape):
@@ -41,6 +45,32 @@ def test_a_factory_gets_what_it_takes():
     assert from_factory("my_nets:neither", shape=(4,), classes=3).weight.shape == (2, 2)
     assert build("my_nets:anything", shape=(4,), classes=3, bias=False).bias is None
     assert isinstance(from_factory("torch.nn:Identity", shape=(4,), classes=3), nn.Identity)
+
+
+@pytest.mark.usefixtures("nets")
+def test_a_factory_takes_settings_behind_another_colon():
+    assert build("my_nets:anything:bias=False", shape=(4,), classes=3).bias is None
+    assert build("my_nets:needs:depth=6", shape=(4,), classes=3).weight.shape == (1, 6)
+    assert build("my_nets:named:name=big,path=a/b", shape=(4,), classes=3).told == ("big", "a/b")
+
+
+@pytest.mark.usefixtures("nets")
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("my_nets:needs:width=6", "cannot be called: missing a required argument: 'depth'|unexpected keyword"),
+        ("my_nets:needs:depth", "'depth' in 'needs:depth' is no setting"),
+        ("my_nets:needs:depth=1,depth=2", "'depth' is set twice"),
+        ("my_nets:both:classes=4", "classes in 'my_nets:both:classes=4' follows from the data: leave it out"),
+        ("my_nets:", "write package.module:factory"),
+        ("scnnn:width=8", "unknown model 'scnnn': did you mean 'scnn'"),
+        ("scnn:width", "'width' in 'scnn:width' is no setting"),
+    ],
+)
+def test_wrong_settings_say_what_would_be_right(spec, message):
+    with pytest.raises(RequestError, match=message) as caught:
+        build(spec, shape=(4,), classes=3)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("nets")

@@ -30,6 +30,15 @@ class Stopped(FallowError):
     exit_code = 130
 
 
+def first_line(error: BaseException) -> str:
+    r"""The first line of another library's message: fallow's errors are one line.
+
+    >>> first_line(KeyError()), first_line(ValueError("wrong shape\nand much more"))
+    ('KeyError', 'wrong shape')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> RequestError:
     """An error for a mistyped name, with the nearest known ones.
 

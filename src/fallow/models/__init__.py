@@ -15,9 +15,11 @@ from torch import nn
 
 from fallow.base.errors import RequestError, unknown
 from fallow.base.spec import parse
-from fallow.models.base import Model
+from fallow.models.base import Inputs, Model
 from fallow.models.conv4 import Conv4
 from fallow.models.factory import from_factory
+from fallow.models.libraries import LIBRARIES, Foreign, from_library
+from fallow.models.lite0 import Lite0
 from fallow.models.mlp import MLP
 from fallow.models.mobilenet import MobileNet
 from fallow.models.pretrained import Report, load_weights
@@ -27,7 +29,19 @@ from fallow.models.scnn import SCNN
 from fallow.models.vgg import VGG16
 from fallow.models.wideresnet import WideResNet
 
-__all__ = ["MODELS", "Model", "Report", "build", "default", "from_factory", "load_weights"]
+__all__ = [
+    "LIBRARIES",
+    "MODELS",
+    "Foreign",
+    "Inputs",
+    "Model",
+    "Report",
+    "build",
+    "default",
+    "from_factory",
+    "from_library",
+    "load_weights",
+]
 
 
 class Entry(NamedTuple):
@@ -47,21 +61,34 @@ MODELS: dict[str, Entry] = {
     "resnet12": Entry(ResNet12, "four residual blocks of three convolutions, few-shot learning's larger network"),
     "resnet50": Entry(resnet50, "sixteen residual bottlenecks, for images"),
     "wideresnet": Entry(WideResNet, "wide residual blocks, twelve in WideResNet-28-2 (FixMatch's), for images"),
+    "lite0": Entry(Lite0, "EfficientNet-lite0 with ImageNet's weights (extra: pretrained), for photographs"),
 }
 
 
-def build(name: str, *, shape: tuple[int, ...], classes: int, **options: Any) -> nn.Module:
+def build(name: str, *, shape: tuple[int, ...], classes: int, pretrained: bool = True, **options: Any) -> nn.Module:
     """Build the model ``name`` for inputs of ``shape`` and ``classes`` outputs.
 
-    ``name`` may carry settings (``resnet18:width=16,norm=layer``), which ``options`` override, or be the
-    path of the user's own factory (``package.module:factory``).
+    ``name`` may carry settings (``resnet18:width=16,norm=layer``), which ``options`` override. It may also be a
+    network of another library (``hf:NAME-or-folder``, ``timm:NAME``, ``torchvision:NAME``) or the path of the user's
+    own factory (``package.module:factory``), both with settings behind another colon (``mine:net:depth=3``).
+
+    Models that have pretrained weights start from them; with ``pretrained=False`` from their initialisation, as is
+    right where other weights are loaded next.
 
     >>> build("scnn", shape=(1, 28, 28), classes=10, width=8, depth=2)
     Traceback (most recent call last):
     fallow.base.errors.RequestError: unknown setting of model scnn 'depth': did you mean 'width'? ...
     """
-    if ":" in name and "=" not in name and name.partition(":")[0] not in MODELS:
-        return from_factory(name, shape=shape, classes=classes, **options)
+    kind, colon, rest = name.strip().partition(":")
+    if kind in LIBRARIES or (colon and kind not in MODELS and "=" not in rest.partition(":")[0]):
+        inner, settings = parse(rest) if rest else ("", {})
+        settings |= options
+        if given := {"shape", "classes"} & set(settings):
+            raise RequestError(f"{min(given)} in {name!r} follows from the data: leave it out")
+        if kind in LIBRARIES:
+            pretrained &= _checked(f"pretrained of {kind}:{inner}", settings.pop("pretrained", True), True)
+            return from_library(kind, inner, shape=shape, classes=classes, pretrained=pretrained, **settings)
+        return from_factory(f"{kind}:{inner}", shape=shape, classes=classes, **settings)
     name, settings = parse(name)
     if name not in MODELS:
         raise unknown("model", name, MODELS)
@@ -70,6 +97,8 @@ def build(name: str, *, shape: tuple[int, ...], classes: int, **options: Any) ->
     factory = MODELS[name].factory
     defaults = _defaults(factory)
     settings |= options
+    if not pretrained and "pretrained" in defaults:
+        settings["pretrained"] = False
     for key, value in settings.items():
         if key not in defaults:
             raise unknown(f"setting of model {name}", key, defaults)
@@ -98,6 +127,9 @@ def _checked(what: str, value: Any, example: Any) -> Any:
         sizes = (value,) if isinstance(value, int) else value
         if isinstance(sizes, tuple | list):
             return tuple(_checked(what, size, 1) for size in sizes)
+    elif isinstance(example, bool):
+        if isinstance(value, bool):
+            return value
     elif isinstance(example, int):
         if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
             return value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import nn
 
 from fallow.base.errors import unknown
@@ -9,15 +11,29 @@ from fallow.base.errors import unknown
 INITS = ("he", "xavier", "torch")
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What a pretrained network was trained on: images of ``size`` pixels a side, as (pixel − mean) / std.
+
+    Pixels run from 0 to 255; there is a mean and a standard deviation for each channel, or one of each for all.
+    """
+
+    size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
 class Model(nn.Module):
     """A network that knows its blocks and how its layers were initialised.
 
     ``blocks`` are the paths of the blocks from input to output, the head excluded; ``head`` is the last
-    linear layer. A subclass registers its layers in order of execution and then calls ``start()``.
+    linear layer. ``inputs`` says which size and scaling a pretrained network wants; where it is None, the data's own
+    are right. A subclass registers its layers in order of execution and then calls ``start()``.
     """
 
     blocks: tuple[str, ...]
     head: nn.Linear
+    inputs: Inputs | None = None
 
     def __init__(self, init: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A user's own model: ``package.module:factory``, imported and called."""
+"""A user's own model: ``package.module:factory`` or ``package.module:factory:key=value``, imported and called."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any
 
 from torch import nn
 
-from fallow.base.errors import RequestError, unknown
+from fallow.base.errors import RequestError, first_line, unknown
+from fallow.models.libraries import unwrapped
 
 
-def from_factory(path: str, *, shape: tuple[int, ...], classes: int, **options: Any) -> nn.Module:
+def from_factory(path: str, /, *, shape: tuple[int, ...], classes: int, **options: Any) -> nn.Module:
     """Import ``package.module:factory`` and call it; modules in the current directory are found too.
 
-    ``shape`` and ``classes`` are given by keyword if the factory takes them, ``options`` always. This runs
-    the user's own code, so it is only for names that the user wrote.
+    ``shape`` and ``classes`` are given by keyword if the factory takes them, ``options`` always. A network of
+    Hugging Face's transformers answers with its logits. This runs the user's own code, so it is only for names that
+    the user wrote.
 
     >>> from_factory("torch.nn:Linear", shape=(4,), classes=3, in_features=4, out_features=3)
     Linear(in_features=4, out_features=3, bias=True)
@@ -36,14 +38,14 @@ def from_factory(path: str, *, shape: tuple[int, ...], classes: int, **options: 
         arguments = {key: value for key, value in known.items() if open_ended or key in takes} | options
         signature.bind(**arguments)
     except (TypeError, ValueError) as error:
-        raise RequestError(f"{path} cannot be called: {_line(error)}; it may take shape and classes") from error
+        raise RequestError(f"{path} cannot be called: {first_line(error)}; it may take shape and classes") from error
     try:
         model = factory(**arguments)
     except Exception as error:
-        raise RequestError(f"{path} failed: {type(error).__name__}: {_line(error)}") from error
+        raise RequestError(f"{path} failed: {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(model, nn.Module):
         raise RequestError(f"{path} returned a {type(model).__name__}: it should return a torch.nn.Module")
-    return model
+    return unwrapped(model)
 
 
 def _module(name: str) -> Any:
@@ -56,9 +58,9 @@ def _module(name: str) -> Any:
             raise RequestError(
                 f"no module {error.name!r}: it should be installed or lie in the current directory"
             ) from error
-        raise RequestError(f"importing {name} failed: {_line(error)}; install it first") from error
+        raise RequestError(f"importing {name} failed: {first_line(error)}; install it first") from error
     except Exception as error:
-        raise RequestError(f"importing {name} failed: {type(error).__name__}: {_line(error)}") from error
+        raise RequestError(f"importing {name} failed: {type(error).__name__}: {first_line(error)}") from error
 
 
 def _attribute(module: Any, name: str) -> Any:
@@ -67,8 +69,3 @@ def _attribute(module: Any, name: str) -> Any:
     except AttributeError:
         callables = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise unknown(f"factory of {module.__name__}", name, callables) from None
-
-
-def _line(error: Exception) -> str:
-    """The first line of an error's message: fallow's errors are one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
