@@ -13,11 +13,13 @@ class Model(nn.Module):
     """A network that knows its blocks and how its layers were initialised.
 
     ``blocks`` are the paths of the blocks from input to output, the head excluded; ``head`` is the last
-    linear layer. A subclass registers its layers in order of execution and then calls ``start()``.
+    linear layer; ``late_from`` is where the late layers begin in the papers that cut it in two, or a share of blocks.
+    A subclass registers its layers in order of execution and then calls ``start()``.
     """
 
     blocks: tuple[str, ...]
     head: nn.Linear
+    late_from: str | float = 0.5
 
     def __init__(self, init: str) -> None:
         super().__init__()
