@@ -127,6 +127,7 @@ def test_lw_takes_the_steps_of_algorithm_1(spec: str, generations: int, order: l
             assert after[f"{path}.bias"].eq(0).all()
             fresh.append((weight / (2 / weight.shape[1]) ** 0.5).flatten())
     assert kstest(torch.cat(fresh).numpy(), "norm").pvalue > 0.01
+    assert [row["keeps"] for row in run.ctx.history if "keeps" in row] == [", ".join(below(k)) for k in order]
     blocks = {name.partition(".")[0] for name in run.end if "fixed_norm" in name}
     assert blocks == set(below(max(order)))
 
@@ -379,7 +380,10 @@ def test_fc_redraws_the_head_or_all_connected_layers(spec: str, model: str, name
 def test_fc_keeps_the_first_layer_of_a_network_that_has_no_others(images: Data) -> None:
     run = Run("fc", images, MLP)
     for before, after in run.edges:
-        names = {name for name, _ in run.ctx.model.named_parameters()} - {"hidden1.linear.weight", "hidden1.linear.bias"}
+        names = {name for name, _ in run.ctx.model.named_parameters()} - {
+            "hidden1.linear.weight",
+            "hidden1.linear.bias",
+        }
         assert changed(before, after) == names - {n for n in names if before[n].eq(0).all() and after[n].eq(0).all()}
 
 

@@ -64,7 +64,7 @@ def head_of(model: nn.Module, order: Mapping[str, int]) -> str:
 
 
 def late_from(model: nn.Module) -> str | float:
-    """Where the late layers begin as the model, or the one model that a wrapper holds, says; else at half the blocks."""
+    """Where the late layers begin as the model, or the one that a wrapper holds, says; else at half of the blocks."""
     prefix, module = "", model
     while not hasattr(module, "late_from"):
         children = list(module.named_children())
