@@ -1,9 +1,11 @@
 """What flatness costs: a step of FAM and of SAM against a plain one, in time and, for FAM, in memory.
 
-A narrow resnet18 with a penultimate layer of 64 neurons on 512 inputs (2048 for the memory), batches of 64 images of
-32 × 32 pixels. Times are CPU times of ``fit``'s own loop, side by side. Memory is the peak resident size of a process
-that takes a few steps, beyond its size after the imports, so that weights, optimiser and activations all count; freed
-blocks go back to the system at once there (MALLOC_MMAP_THRESHOLD_), or the peak would be one of the allocator's.
+Three networks on images of 32 × 32 pixels, in batches of 64; the mlp's are of 1024, because at 64 its step is so short
+that the calls of a few small operations show (about 1 ms, whatever the network). ``fam_layer`` is of the layer before
+the head, 64 neurons on 512 inputs (2048 for the memory). Times are CPU times of ``fit``'s own loop, side by side.
+Memory is the peak resident size of a process that takes a few steps, beyond its size after the imports, so that
+weights, optimiser and activations all count; freed blocks go back to the system at once there
+(MALLOC_MMAP_THRESHOLD_), or the peak would be one of the allocator's.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from fallow.core import loop
 from fallow.data import Data, Examples
 from fallow.training.fit import prepare
 
-MODEL = "resnet18:width=16,dense={inputs},64"
-BATCH, STEPS = 64, 2
+MODELS = {"resnet18:width=16": (64, 2), "scnn:width=8,dense=64": (64, 20), "mlp": (1024, 20)}  # batch, steps
+LAYER = "resnet18:width=16,dense={inputs},64"
+BATCH, STEPS = MODELS["resnet18:width=16"]
 
 
 def images(count: int) -> Data:
@@ -34,16 +37,16 @@ def images(count: int) -> Data:
     return Data("noise", Examples(x, y), None, None, [str(i) for i in range(10)], (3, 32, 32))
 
 
-def steps(method: str, inputs: int = 512) -> Callable[[], Work]:
+def steps(method: str, model: str, batch: int = BATCH, steps: int = STEPS) -> Callable[[], Work]:
     """A rival that takes a few steps; what comes before the first is not timed."""
 
     def get_ready() -> Work:
-        ctx = prepare(MODEL.format(inputs=inputs), images(BATCH * STEPS), method, epochs=1, generations=1,
-                      batch_size=BATCH, augment="none")  # fmt: skip
+        ctx = prepare(model, images(batch * steps), method, epochs=1, generations=1, batch_size=batch, lr=1e-4,
+                      augment="none")  # fmt: skip
 
         def work() -> int:
             loop.run(ctx)
-            return STEPS
+            return steps
 
         return work
 
@@ -51,14 +54,24 @@ def steps(method: str, inputs: int = 512) -> Callable[[], Work]:
 
 
 def measure(repetitions: int | None = None) -> dict[str, Any]:
-    rivals = {name: steps(name) for name in ("long", "fam", "sam")}
-    pairs = {"fam_vs_plain": ("fam", "long"), "sam_vs_plain": ("sam", "long")}
-    measured = compare(interleave(rivals, repetitions or 20), pairs)
-    peaks = {method: [peak(method) for _ in range(3)] for method in ("long", "fam")}
-    ratio = statistics.median(peaks["fam"]) / statistics.median(peaks["long"])
-    measured["ratios"]["fam_memory"] = round(ratio, 4)
-    extremes = (min(peaks["fam"]) / max(peaks["long"]), max(peaks["fam"]) / min(peaks["long"]))
-    measured["spread"]["fam_memory"] = tuple(round(value, 4) for value in extremes)
+    measured: dict[str, Any] = {"ratios": {}, "spread": {}, "microseconds": {}}
+
+    def add(model: str, name: str, methods: dict[str, str], batch: int = BATCH, count: int = STEPS) -> None:
+        rivals = {f"{key} {name}": steps(spec, model, batch, count) for key, spec in methods.items()}
+        pairs = {f"{key} {name}": (f"{key} {name}", f"plain {name}") for key in methods if key != "plain"}
+        for part, found in compare(interleave(rivals, repetitions or 20), pairs).items():
+            measured[part] |= found
+
+    for model, (batch, count) in MODELS.items():
+        name = model.partition(":")[0]
+        add(model, name, {"plain": "long", "fam": "fam"} | ({"sam": "sam"} if batch == BATCH else {}), batch, count)
+    add(LAYER.format(inputs=512), "dense=512,64", {"plain": "long", "fam_layer": "fam:layer=penultimate"})
+    peaks = {method: [peak(method) for _ in range(3)] for method in ("long", "fam:layer=penultimate")}
+    plain, fam = peaks.values()
+    ratio = statistics.median(fam) / statistics.median(plain)
+    measured["ratios"]["fam_layer memory"] = round(ratio, 4)
+    extremes = (min(fam) / max(plain), max(fam) / min(plain))
+    measured["spread"]["fam_layer memory"] = tuple(round(value, 4) for value in extremes)
     return measured
 
 
@@ -80,5 +93,5 @@ if __name__ == "__main__":
 
     assert fallow.methods.build(sys.argv[1]).name
     before = status("VmRSS")
-    steps(sys.argv[1], inputs=2048)()()
+    steps(sys.argv[1], LAYER.format(inputs=2048))()()
     print(status("VmHWM") - before)

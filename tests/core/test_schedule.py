@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 import fallow
 from fallow.core.clock import Clock
@@ -29,6 +30,17 @@ def test_cosine() -> None:
 
 def test_constant() -> None:
     assert factors(Schedule("constant")) == [1.0] * (E * S)
+
+
+def test_multistep_falls_to_a_fifth_as_torch_does() -> None:
+    clock, schedule = Clock(1, 10, S), Schedule("multistep")
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    torchs = torch.optim.lr_scheduler.MultiStepLR(optimizer, [3, 6, 8], gamma=0.2)
+    for clock.epoch in range(10):
+        for clock.step in range(S):
+            assert schedule(clock) == pytest.approx(torchs.get_last_lr()[0])
+        optimizer.step()
+        torchs.step()
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 0.5, 1.3])

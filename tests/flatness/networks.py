@@ -89,7 +89,12 @@ def frozen() -> nn.Module:
 
 
 CASES = {
-    "last": Case(dense(nn.ReLU), "2", "closed"),
+    "head": Case(dense(nn.ReLU), "2", "head"),
+    "head without a bias": Case(
+        lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, CLASSES, bias=False)), "2", "head"
+    ),
+    "batch norm, head": Case(dense(norm1, nn.ReLU), "3", "head"),
+    "layer norm, head": Case(dense(lambda: nn.LayerNorm(5), nn.GELU), "3", "head"),
     "linear": Case(dense(), "0", "closed"),
     "relu": Case(dense(nn.ReLU), "0", "closed"),
     "relu in place": Case(dense(lambda: nn.ReLU(inplace=True)), "0", "closed"),

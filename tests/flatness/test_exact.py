@@ -29,7 +29,7 @@ def test_is_the_dense_hessian(name: str) -> None:
             assert distance(found, wanted, model) < BOUND, str(choice)
 
 
-@pytest.mark.parametrize("name", ["last", "gelu", "layer norm, relu", "batch norm, relu", "middle, tanh", "conv, max"])
+@pytest.mark.parametrize("name", ["head", "gelu", "layer norm, relu", "batch norm, relu", "middle, tanh", "conv, max"])
 def test_simplified(name: str) -> None:
     model, layer, x, y = make(name)
     wanted = dense(model, layer, x, y, smoothed, simplified=True)
@@ -48,7 +48,8 @@ def test_the_dense_form_is_the_definition() -> None:
 @pytest.mark.parametrize(
     "name",
     ["tanh", "layer norm, relu", "layer norm, gelu", "relu, layer norm", "batch norm, relu", "batch norm, gelu",
-     "relu, batch norm", "layer norm before", "conv, batch norm", "conv, instance norm", "conv, group norm"],
+     "batch norm, head", "layer norm, head", "relu, batch norm", "layer norm before",
+     "conv, batch norm", "conv, instance norm", "conv, group norm"],
 )  # fmt: skip
 def test_gradients_are_those_of_finite_differences(name: str) -> None:
     """Autograd is no witness here: torch's own third derivatives of LayerNorm and BatchNorm are wrong."""
@@ -77,6 +78,7 @@ LOSSES = {
     "soft": ("cross_entropy", SOFT),
     "by hand": (lambda f, y: -(y * torch.log_softmax(f, -1)).sum(-1).mean(), SOFT),
     "with a temperature": (lambda f, y: functional.cross_entropy(f / 0.7, y), LABELS),
+    "mixed": (lambda f, y: 0.3 * smoothed(f, y) + 0.7 * functional.cross_entropy(f, y.roll(1), weight=WEIGHTS), LABELS),
     "sum": (lambda f, y: functional.cross_entropy(f, y, reduction="sum"), LABELS),
     "squared": ("squared_error", SOFT),
     "binary": (functional.binary_cross_entropy_with_logits, SOFT),
@@ -85,7 +87,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("name", ["last", "relu", "gelu", "group norm, relu", "conv"])
+@pytest.mark.parametrize("name", ["head", "batch norm, head", "relu", "gelu", "group norm, relu", "conv"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_losses(loss: str, name: str) -> None:
     model, layer, x, _ = make(name)
@@ -94,6 +96,8 @@ def test_losses(loss: str, name: str) -> None:
     wanted = dense(model, layer, x, y, named.get(criterion, criterion))
     if loss != "with a temperature":  # there the outputs are one operation after the head
         form = "tail" if loss == "between samples" else CASES[name].form
+        if form == "head" and loss in ("squared", "binary", "general"):
+            form = "closed"  # no softmax
         assert explain(model, layer, x, y, criterion).form == form
     assert distance(relative_flatness(model, layer, x, y, criterion), wanted, model) < BOUND
 

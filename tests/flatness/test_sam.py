@@ -29,7 +29,9 @@ def by_hand(model: nn.Module, batches: list, rho: float, adaptive: bool, clip: f
 
     for x, y in batches:
         here = {name: p.detach().clone() for name, p in model.named_parameters()}
-        size = {name: w.abs() if adaptive else torch.ones_like(w) for name, w in here.items()}
+        size = {
+            name: w.abs() if adaptive and not name.endswith("bias") else torch.ones_like(w) for name, w in here.items()
+        }
         first = slopes(x, y)
         norm = sum((size[name] * first[name]).square().sum() for name in here) ** 0.5
         with torch.no_grad():
@@ -82,6 +84,18 @@ def test_weights_come_back_to_the_bit(adaptive: bool) -> None:
     with pytest.raises(KeyboardInterrupt), perturbed(trained, 0.1, adaptive):
         raise KeyboardInterrupt
     assert torch.equal(model[0].weight, before["0.weight"])
+
+
+def test_biases_at_zero_climb_too() -> None:
+    ctx = prepare(Net(), points(), SAM(0.3, adaptive=True), **TINY)
+    torch.nn.init.zeros_(ctx.model.first.bias)
+    assert ctx.method.unscaled == {id(ctx.model.first.bias), id(ctx.model.second.bias)}
+    seen: list[torch.Tensor] = []
+    ctx.model.first.register_forward_pre_hook(lambda module, _: seen.append(module.bias.detach().clone()))
+    batch = next(iter(ctx.batches()))
+    ctx.method.update(ctx, lambda: ctx.backward(batch))
+    assert seen[0].eq(0).all()
+    assert seen[1].ne(0).any()
 
 
 def test_without_a_slope_nothing_moves() -> None:

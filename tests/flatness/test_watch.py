@@ -12,6 +12,7 @@ from torch.nn import functional
 import fallow
 from fallow import models
 from fallow.flatness import Watch, explain, relative_flatness
+from fallow.flatness.choose import choose, evaluate
 from tests.flatness.networks import CASES, make
 from tests.flatness.reference import dense, distance, smoothed
 
@@ -98,7 +99,7 @@ def test_frozen_layers(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["last", "relu", "gelu", "layer norm, relu", "batch norm, relu", "middle, silu", "conv"]
+    "name", ["head", "relu", "gelu", "layer norm, relu", "batch norm, relu", "middle, silu", "conv"]
 )
 def test_half_precision(name: str) -> None:
     """Under autocast the products are in single precision, and κ is as near as the forward pass allows."""
@@ -115,6 +116,40 @@ def test_half_precision(name: str) -> None:
     assert found.item() == pytest.approx(wanted, rel=0.15)
     found.backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_the_head_in_half_precision_is_right_for_what_the_forward_pass_gave() -> None:
+    """The same formula in float64 on the very φ and logits that autocast made; all gradients finite, all parts met."""
+    model, layer, x, y = make("batch norm, head")
+    model, x = model.float(), x.float()
+    watch = Watch(model, layer)
+    with torch.autocast("cpu", torch.bfloat16), watch:
+        output = model(x)
+        phi, loss = watch.seen.x.double(), smoothed(output, y)
+    w, p = model[3].weight.double(), torch.softmax(output.double(), 1)
+    centred = torch.eye(3) - p[:, None]  # e_c − p
+    wanted = (phi.square().sum(1) * (p * (centred @ w).square().sum(2)).sum(1)).mean()
+    observed = watch.observe(loss)
+    assert choose(observed).form == "head"
+    found = evaluate(observed, choose(observed))
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-5)
+    mine = torch.autograd.grad(found, model[3].weight, retain_graph=True)[0]
+    theirs = torch.autograd.grad(wanted, model[3].weight, retain_graph=True)[0]
+    assert torch.allclose(mine, theirs, rtol=0.03, atol=0.01 * float(theirs.abs().max()))
+    found.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model[:3].parameters())
+
+
+def test_a_sure_network_has_no_negative_curvature() -> None:
+    """In single precision, where the difference of two large numbers would have either sign."""
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(6, 3), torch.randn(50, 6), torch.randint(3, (50,))
+    with torch.no_grad():
+        model.weight.mul_(10).add_(100)
+        model.bias.copy_(torch.tensor([9.0, 0.0, 0.0]))
+    wanted = dense(copy.deepcopy(model).double(), "", x.double(), y, functional.cross_entropy)
+    found = relative_flatness(nn.Sequential(model), "0", x, y)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-2)
 
 
 def test_several_ways_through_one_model() -> None:
@@ -145,14 +180,20 @@ def test_says_which_form_and_why() -> None:
     x, y = torch.randn(4, 3, 8, 8), torch.randint(10, (4,))
     resnet = models.build("resnet18:width=2", shape=(3, 8, 8), classes=10)
     assert str(explain(resnet, "penultimate", x, y)) == (
-        "closed (exact): BatchNorm2d, then a tail that is linear but for kinks"
+        "closed (exact): BatchNorm2d, then a tail that is linear but for kinks; 10 passes back through it"
     )
-    assert str(explain(resnet, "head", x, y)) == "closed (exact): the layer's output is the model's output"
+    assert str(explain(resnet, "head", x, y)) == (
+        "head (exact): the layer gives the logits of a softmax, a few small products"
+    )
     dense = models.build("resnet18:width=2,dense=16,8", shape=(3, 8, 8), classes=10)
-    assert str(explain(dense, "penultimate", x, y)) == "closed (exact): Relu, then a linear head"
+    assert str(explain(dense, "penultimate", x, y)) == (
+        "closed (exact): Relu, then a linear head; 5 times the layer's products"
+    )
     assert dense.get_submodule("dense.1.linear").weight.shape == (8, 16)
     scnn = models.build("scnn:width=2,dense=8", shape=(3, 8, 8), classes=10)
-    assert str(explain(scnn, "penultimate", x, y)) == "closed (exact): GroupNorm, then Relu, then a linear head"
+    assert str(explain(scnn, "penultimate", x, y)) == (
+        "closed (exact): GroupNorm, then Relu, then a linear head; 5 times the layer's products"
+    )
     assert explain(scnn, "conv4.conv", x, y).form == "tail"
     assert not explain(scnn, "penultimate", x, y, form="gauss-newton").exact
 

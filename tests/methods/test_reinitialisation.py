@@ -127,6 +127,7 @@ def test_lw_takes_the_steps_of_algorithm_1(spec: str, generations: int, order: l
             assert after[f"{path}.bias"].eq(0).all()
             fresh.append((weight / (2 / weight.shape[1]) ** 0.5).flatten())
     assert kstest(torch.cat(fresh).numpy(), "norm").pvalue > 0.01
+    assert [row["keeps"] for row in run.ctx.history if "keeps" in row] == [", ".join(below(k)) for k in order]
     blocks = {name.partition(".")[0] for name in run.end if "fixed_norm" in name}
     assert blocks == set(below(max(order)))
 
@@ -361,10 +362,10 @@ def test_dsd_redraws_exactly_the_smallest(scope: str, model: str, images: Data) 
 @pytest.mark.parametrize(
     ("spec", "model", "names"),
     [
-        ("fc", SCNN, {"head.weight", "head.bias"}),
-        ("fc:layers=all", SCNN, {"head.weight", "head.bias", "dense.linear.weight"}),
-        ("fc", MLP, {"head.weight", "head.bias"}),
-        ("fc:layers=all", "resnet18:width=2", {"head.weight", "head.bias"}),
+        ("fc", SCNN, {"head.weight", "head.bias", "dense.linear.weight"}),
+        ("fc:layers=head", SCNN, {"head.weight", "head.bias"}),
+        ("fc:layers=head", MLP, {"head.weight", "head.bias"}),
+        ("fc", "resnet18:width=2", {"head.weight", "head.bias"}),
     ],
 )
 def test_fc_redraws_the_head_or_all_connected_layers(spec: str, model: str, names: set[str], images: Data) -> None:
@@ -376,6 +377,16 @@ def test_fc_redraws_the_head_or_all_connected_layers(spec: str, model: str, name
         assert after["head.bias"].eq(0).all()
 
 
+def test_fc_keeps_the_first_layer_of_a_network_that_has_no_others(images: Data) -> None:
+    run = Run("fc", images, MLP)
+    for before, after in run.edges:
+        names = {name for name, _ in run.ctx.model.named_parameters()} - {
+            "hidden1.linear.weight",
+            "hidden1.linear.bias",
+        }
+        assert changed(before, after) == names - {n for n in names if before[n].eq(0).all() and after[n].eq(0).all()}
+
+
 def test_fc_forgets_the_momentum_of_what_it_redraws(images: Data) -> None:
     def momentum(ctx: Context) -> list[float]:
         layers = (ctx.model.head, ctx.model.hidden1.linear)
@@ -383,7 +394,7 @@ def test_fc_forgets_the_momentum_of_what_it_redraws(images: Data) -> None:
             float(ctx.optimizer.state.get(m.weight, {}).get("momentum_buffer", torch.zeros(1)).norm()) for m in layers
         ]
 
-    for head, other in Run("fc", images, look=momentum).seen[1:]:
+    for head, other in Run("fc:layers=head", images, look=momentum).seen[1:]:
         assert head == 0
         assert other > 0
 

@@ -8,20 +8,67 @@ from torch import nn
 
 import fallow
 from fallow.methods import SAGD
+from fallow.methods.forget.sagd import climb
 from tests.core.small import TINY, Net, equal, points, weights
 
 
 def climbs(method: SAGD, overall: float, times: int = 4000) -> float:
-    """The share of steps whose gradient is turned round at this moment of the training."""
+    """The share of steps that climb at this moment of the training."""
     model = nn.Linear(2, 1)
-    ctx = SimpleNamespace(rng=torch.Generator().manual_seed(0), clock=SimpleNamespace(overall=overall), model=model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    draw = torch.Generator().manual_seed(0)
+    ctx = SimpleNamespace(rng=draw, clock=SimpleNamespace(overall=overall), model=model, optimizer=optimizer)
     turned = 0
     for _ in range(times):
+        torch.nn.init.zeros_(model.weight)
         model.weight.grad = torch.ones(1, 2)  # the bias has none
         method.before_step(ctx)
-        assert model.weight.grad.tolist() in ([[1, 1]], [[-method.scale] * 2])
-        turned += int(model.weight.grad[0, 0] < 0)
+        up = model.weight.grad is None
+        assert model.weight.tolist() == [[0.5 * method.scale * up] * 2]
+        turned += up
     return turned / times
+
+
+class Watched(SAGD):
+    """Keeps the loss of the batch before and after every step, and whether the step climbed."""
+
+    name = "watched"
+
+    def begin(self, ctx) -> None:
+        self.steps: list[tuple[bool, float, float]] = []
+
+    def update(self, ctx, gradients):
+        before = gradients().item()
+        ctx.step()
+        climbed = ctx.model.first.weight.grad is None
+        self.steps.append((climbed, before, gradients().item()))
+        return torch.tensor(before)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_climbing_step_raises_the_loss_whatever_the_momentum(momentum: float) -> None:
+    spy = Watched(0.3)
+    fallow.fit(
+        Net(), points(), spy, lr=0.02, momentum=momentum, weight_decay=0.0, batch_size=16, epochs=100, generations=1
+    )
+    up = [after - before for climbed, before, after in spy.steps if climbed]
+    assert len(up) > 5
+    assert min(up) > 0
+
+
+def test_momentum_stays_as_it_was_while_climbing() -> None:
+    model = nn.Linear(2, 1, dtype=torch.float64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.2)
+    for _ in range(2):
+        model(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
+        optimizer.step()
+    kept = [optimizer.state[p]["momentum_buffer"].clone() for p in model.parameters()]
+    wanted = [p.detach() * (1 - 0.1 * 0.2) + 0.1 * 0.5 * p.grad for p in model.parameters()]
+    climb(optimizer, 0.5)
+    optimizer.step()
+    for p, value, buffer in zip(model.parameters(), wanted, kept, strict=True):
+        torch.testing.assert_close(p.detach(), value, rtol=1e-14, atol=1e-14)
+        assert torch.equal(optimizer.state[p]["momentum_buffer"], buffer)
 
 
 @pytest.mark.parametrize("overall", [0.0, 0.5, 0.9])

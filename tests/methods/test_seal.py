@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import fallow
 from fallow.base.errors import RequestError
 from fallow.core.method import Method
 from fallow.methods import build
-from fallow.methods.forget.seal import climb_sphere
+from fallow.methods.forget.seal import PAPERS, climb_sphere
 from tests.core.small import Net, points, weights
 
 ETA, DECAY, SCALE, SMOOTH = 0.1, 0.03, 0.5, 0.1
@@ -219,3 +220,42 @@ def test_an_adaptive_ascent_ends_at_its_target() -> None:
     assert row["generation"] == 2
     assert row["ascent_steps"] <= 6 * 4
     assert result.last["train_loss"] < 0.5
+
+
+def ascent(spec: str, model: nn.Module | None = None, **settings):
+    """The rows of the epochs in which an ascent ended, and the run."""
+    defaults = {"generations": 2, "epochs": 8, "batch_size": 8, "lr": 0.05, "momentum": 0.9}
+    result = fallow.fit(model or Net(), points(64), spec, **(defaults | settings))
+    return [row for row in result.history if "ascent_cosine" in row], result
+
+
+def test_the_automatic_scale_has_the_papers_product() -> None:
+    """S·η·steps/(1 − μ) = 125: 0.01 for 125,000 steps at 0.01, and at most 1."""
+    rows, _ = ascent("seal:scale=auto", epochs=400, lr=0.9)  # 100 epochs of 8 steps
+    assert rows[0]["ascent_scale"] == pytest.approx(125 * 0.1 / (0.9 * 100 * 8))
+    rows, _ = ascent("seal:scale=auto")
+    assert rows[0]["ascent_scale"] == 1.0
+    assert pytest.approx(0.01) == PAPERS * (1 - 0.9) / (0.01 * 125_000)
+    with pytest.raises(RequestError, match="this optimiser's are normalised: give S"):
+        ascent("seal:scale=auto", optimizer="adamw")
+    with pytest.raises(RequestError, match="scale is often: it must be above 0, or auto"):
+        fallow.SEAL(scale="often")
+
+
+def test_an_ascent_that_goes_nowhere_is_announced_with_the_scale_that_would_move() -> None:
+    with pytest.warns(UserWarning, match="will move its layers by at most .* and forget nothing") as caught:
+        rows, _ = ascent("seal:scale=1e-6", weight_decay=0.0)
+    text = next(str(w.message) for w in caught if "forget nothing" in str(w.message))
+    said = float(text.partition("by at most ")[2].split()[0])
+    assert rows[0]["ascent_cosine"] > 1 - said**2  # it was indeed a bound
+    needed = float(text.partition("scale=")[2].split()[0])
+    assert said * needed / 1e-6 == pytest.approx(0.01, rel=0.2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ascent("seal:scale=auto")
+
+
+def test_the_automatic_scale_moves_the_early_layers_and_relearns() -> None:
+    rows, result = ascent("seal:scale=auto", epochs=24)
+    assert rows[0]["ascent_cosine"] < 0.99
+    assert result.last["train_loss"] < result.history[12]["train_loss"] + 0.02  # as at the first generation's end

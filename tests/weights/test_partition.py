@@ -267,3 +267,14 @@ def test_models_that_cannot_be_split():
 
 def test_a_small_fraction_is_one_block():
     assert list(Partition(sequential(), 0.01).early.modules) == ["0", "1"]
+
+
+def test_auto_cuts_known_models_as_the_papers_do() -> None:
+    resnet = build("resnet50", shape=(1, 8, 8), classes=3, width=2)
+    assert Partition(resnet, "auto").early.names == Partition(resnet, "layer3").early.names
+    assert Partition(resnet, "auto").early.names != Partition(resnet, 0.5).early.names
+    wrapped = nn.Sequential(resnet)
+    assert Partition(wrapped, "auto").early.names == [f"0.{name}" for name in Partition(resnet, "auto").early.names]
+    mlp = build("mlp", shape=(8,), classes=4)
+    assert Partition(mlp, "auto").early.names == Partition(mlp, 0.5).early.names
+    assert Partition(sequential(), "auto").early.names == Partition(sequential(), 0.5).early.names

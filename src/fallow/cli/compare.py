@@ -40,7 +40,7 @@ def compare(
     weight_decay: Annotated[float | None, typer.Option(help="(0.0005)")] = None,
     label_smoothing: Annotated[float | None, typer.Option(help="(0.1)")] = None,
     augment: Annotated[str | None, typer.Option(help="none, flip, crop, flip+crop or auto")] = None,
-    split: Annotated[str | None, typer.Option(help="where late layers begin: layer3, 2 (blocks) or 0.5")] = None,
+    split: Annotated[str | None, typer.Option(help="where late layers begin: auto, layer3, 2 (blocks) or 0.5")] = None,
     settings: Annotated[
         str | None, typer.Option("--set", help="other settings of the training: 'clip=1,schedule=constant'")
     ] = None,

@@ -47,7 +47,9 @@ def train(
     model: Annotated[
         str | None, typer.Option(help="scnn, resnet18:width=16, … or your module:factory; default by the data")
     ] = None,
-    split: Annotated[str, typer.Option(help="where late layers begin: layer3, 2 (blocks) or 0.5")] = "0.5",
+    split: Annotated[
+        str, typer.Option(help="where late layers begin: auto (as in the papers), layer3, 2 (blocks) or 0.5")
+    ] = "auto",
     weights: Annotated[Path | None, typer.Option(help="pretrained weights to start from")] = None,
     keep: Annotated[int | None, typer.Option("--train", help="keep this many training examples")] = None,
     val: Annotated[float, typer.Option(help="share of the training examples for validation")] = 0.2,

@@ -8,7 +8,8 @@ from typing import Any
 
 from fallow.core.clock import Clock
 
-SCHEDULES = ("cosine", "cosine-7/16", "constant", "plateau")
+SCHEDULES = ("cosine", "cosine-7/16", "constant", "plateau", "multistep")
+DROPS, DROP = (0.3, 0.6, 0.8), 0.2  # "multistep": FAM's on SVHN and Fashion-MNIST (section 4.1.3)
 
 
 @dataclass
@@ -32,7 +33,8 @@ class Schedule:
     waited: int = field(default=0, init=False)
 
     def __call__(self, clock: Clock) -> float:
-        """½(1 + cos πt) for cosine, cos(7πt/16) for FixMatch's, 1 for constant, 2⁻ⁿ after n plateaus.
+        """½(1 + cos πt) for cosine, cos(7πt/16) for FixMatch's, 1 for constant, 2⁻ⁿ after n plateaus, and for
+        multistep 5⁻ⁿ after n of 30, 60 and 80 % of the epochs.
 
         Rising linearly in the warm-up.
         """
@@ -41,6 +43,8 @@ class Schedule:
             factor = 0.5 * (1 + math.cos(math.pi * clock.progress))
         elif self.kind == "cosine-7/16":
             factor = math.cos(7 / 16 * math.pi * clock.progress)
+        elif self.kind == "multistep":
+            factor = DROP ** sum(clock.epoch >= round(share * clock.epochs, 9) for share in DROPS)
         steps = self.warmup * clock.steps
         done = clock.epoch * clock.steps + clock.step + 1
         return factor * done / steps if done < steps else factor

@@ -38,7 +38,7 @@ class Settings:
     precision: str = "float32"  # or "bf16": autocast; or "float64"
     patience: int | None = None  # looks at validation without a lower loss before a generation ends
     augment: str = "auto"
-    split: str | int | float = 0.5  # where late layers begin: a path, a number of blocks, a share of them
+    split: str | int | float = "auto"  # where late layers begin: a path, a number or a share of blocks; the papers'
     seed: int = 0
     evaluate_every: int = 1  # epochs between two looks at validation
     metric: str | None = None  # by which the best epoch is chosen; None: the target's own (accuracy, for classes)

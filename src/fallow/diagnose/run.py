@@ -37,7 +37,7 @@ NUMBERS = (
     Number("margins", "mean margin", lambda r: r.mean),
     Number("margins", "5 % of margins below", lambda r: r.quantiles()[0.05]),
     Number("noise", "rise of loss at σ = 0.01", lambda r: float(r.losses[r.sigmas.index(0.01)].mean())),
-    Number("flatness", "κ before the head", lambda r: _penultimate(r)),
+    Number("flatness", "κ of the head", lambda r: float(list(r.layers.values())[-1].kappa.value)),
     Number("weights", "size at the head", lambda r: r.per_example),
 )
 
@@ -129,9 +129,3 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> tuple[float, fl
         orders = np.array(list(itertools.permutations(one))) @ other
         p = float((np.abs(orders) >= abs(one @ other) - 1e-9).mean())
     return round(rho, 12), p
-
-
-def _penultimate(record: Any) -> float:
-    """κ of the last layer but the head, or of the only one."""
-    layers = list(record.layers.values())
-    return float(layers[-2 if len(layers) > 1 else -1].kappa.value)

@@ -12,11 +12,12 @@ from fallow.flatness.closed import closed, why_closed
 from fallow.flatness.dense import dense
 from fallow.flatness.gauss_newton import gauss_newton
 from fallow.flatness.graph import Step
+from fallow.flatness.head import head, is_head
 from fallow.flatness.observation import Observation
 from fallow.flatness.probe import probe
 from fallow.flatness.tail import cheaper, products, tail
 
-FORMS = ("closed", "gauss-newton", "tail", "probe", "dense")
+FORMS = ("head", "closed", "gauss-newton", "tail", "probe", "dense")
 LIMIT = 4096  # products with a Hessian in one evaluation, beyond which "auto" asks first
 
 
@@ -38,15 +39,19 @@ def choose(seen: Observation, form: str = "auto") -> Choice:
     """The form that was asked for, if it applies; for "auto" the cheapest exact one."""
     if form != "auto" and form not in FORMS:
         raise unknown("form", form, ("auto", *FORMS))
-    makers = {"closed": _closed, "gauss-newton": _gauss_newton, "tail": _tail, "probe": _probe, "dense": _dense}
+    makers = {
+        "head": _head, "closed": _closed, "gauss-newton": _gauss_newton,
+        "tail": _tail, "probe": _probe, "dense": _dense,
+    }  # fmt: skip
     if form != "auto":
         found = makers[form](seen)
         if isinstance(found, str):
             raise RequestError(f"form={form} does not apply to layer {seen.path!r}: {found}; auto, tail or probe would")
         return found
-    by_formula, by_outputs, by_products = _closed(seen), _gauss_newton(seen), _tail(seen)
-    if isinstance(by_formula, Choice):
-        return by_formula
+    for formula in (_head, _closed):
+        if isinstance(found := formula(seen), Choice):
+            return found
+    by_outputs, by_products = _gauss_newton(seen), _tail(seen)
     # a product with a Hessian is two passes through the tail, and an output one
     if isinstance(by_outputs, Choice) and by_outputs.exact and _outputs(seen) <= 2 * by_products.products:
         return by_outputs
@@ -66,7 +71,14 @@ def evaluate(seen: Observation, choice: Choice, probes: int = 1, generator: torc
     """κ in the form that was chosen."""
     if choice.form == "probe":
         return probe(seen, probes, generator)
-    return {"closed": closed, "gauss-newton": gauss_newton, "tail": tail, "dense": dense}[choice.form](seen)
+    forms = {"head": head, "closed": closed, "gauss-newton": gauss_newton, "tail": tail, "dense": dense}
+    return forms[choice.form](seen)
+
+
+def _head(seen: Observation) -> Choice | str:
+    if is_head(seen):
+        return Choice("head", True, "the layer gives the logits of a softmax, a few small products")
+    return "its outputs are not the logits of a cross-entropy"
 
 
 def _closed(seen: Observation) -> Choice | str:
@@ -84,7 +96,7 @@ def _gauss_newton(seen: Observation) -> Choice | str:
     smooth = [step.kind for step in seen.inner if not step.piecewise_linear]
     if smooth:
         return Choice("gauss-newton", False, f"leaves out the curvature of {smooth[0]}")
-    return Choice("gauss-newton", True, f"the tail is linear but for kinks, {_outputs(seen)} outputs")
+    return Choice("gauss-newton", True, f"the tail is linear but for kinks; {_outputs(seen)} passes back through it")
 
 
 def _outputs(seen: Observation) -> int:

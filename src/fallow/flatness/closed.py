@@ -1,6 +1,6 @@
 """Closed forms: the second-order chain rule written out, so that nothing is differentiated more than it must be.
 
-- The last layer: κ = Σ_i ‖φ_i‖² Tr(G·H_f,i); for softmax Σ_i s_i ‖φ_i‖² (Σ_c p_c‖w_c‖² − ‖Σ_c p_c w_c‖²).
+- The last layer: κ = Σ_i ‖φ_i‖² Tr(G·H_f,i); for softmax see head.py.
 - A layer that runs elementwise, ψ = h(a), into a linear head V: with slopes D = h'(a) the Hessian in a is
   D Vᵀ H_f V D + diag(h''(a)·∂L/∂ψ), so for softmax κ_i = s_i‖φ_i‖² Σ_c p_c u_cᵀ G u_c, u_c = D(v_c − v̄), and the
   second part vanishes for ReLU. Dropout, BatchNorm in evaluation mode and a smooth h are all elementwise.
@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from fallow.flatness.gauss_newton import gauss_newton
-from fallow.flatness.graph import RESHAPING, Step, below, derivative, same
+from fallow.flatness.graph import RESHAPING, Step, below, derivative
+from fallow.flatness.head import is_last
 from fallow.flatness.observation import Observation
 
 
@@ -33,7 +34,7 @@ def closed(seen: Observation) -> Tensor:
 
 
 def why_closed(seen: Observation) -> str:
-    """Which closed form applies, in words; empty if none does."""
+    """Which closed form applies and what it costs, in words; empty if none does."""
     if seen.coupled or seen.output_edge is None:
         return ""
     norm = f"{type(seen.seen.norm).__name__}, then " if seen.normed else ""
@@ -41,9 +42,12 @@ def why_closed(seen: Observation) -> str:
         return "the layer's output is the model's output"
     if (head := find_head(seen)) is not None:
         kinds = dict.fromkeys(step.kind for step in head.between if step.kind not in RESHAPING)
-        return f"{norm}{' and '.join(kinds) or 'nothing'}, then a linear head"
+        classes, (d, m) = len(head.weight), seen.rows.weight.shape
+        times = classes * min(d, m) / m
+        return f"{norm}{' and '.join(kinds) or 'nothing'}, then a linear head; {times:.3g} times the layer's products"
     if seen.normed and seen.inner and all(step.piecewise_linear for step in seen.inner):
-        return f"{norm}a tail that is linear but for kinks"
+        assert seen.output_like is not None
+        return f"{norm}a tail that is linear but for kinks; {seen.output_like.shape[1]} passes back through it"
     return ""
 
 
@@ -53,12 +57,6 @@ class Head:
     def __init__(self, weight: Tensor, edge: GradientEdge, between: list[Step]) -> None:
         self.weight, self.edge, self.between = weight, edge, between
         self.smooth = not all(step.piecewise_linear for step in between)
-
-
-def is_last(seen: Observation) -> bool:
-    """Whether the layer's output is the model's output."""
-    edge = seen.output_edge
-    return edge is not None and same(edge, seen.seen.edge) and seen.rows.positions == 1
 
 
 def find_head(seen: Observation) -> Head | None:

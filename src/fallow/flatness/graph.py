@@ -7,6 +7,7 @@ shortcuts and pools are all in it, whatever the modules are called.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -117,7 +118,12 @@ def trace(top: Node, bottom: GradientEdge) -> Trace:
 
 def kind(node: Node) -> str:
     """The operation's name: "Relu" of ReluBackward0."""
-    return re.sub(r"Backward\d*$", "", node.name())
+    return _operation(node.name())
+
+
+@cache
+def _operation(name: str) -> str:
+    return re.sub(r"Backward\d*$", "", name)
 
 
 def below(step: Step) -> GradientEdge:

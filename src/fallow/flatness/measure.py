@@ -40,9 +40,10 @@ def relative_flatness(
     Parameters
     ----------
     model, inputs : called as ``model(inputs)``, or with the arguments of a tuple or the keywords of a mapping.
-    layer : a linear layer or convolution, by its path or itself, or "penultimate" or "head".
+    layer : a linear layer or convolution, by its path or itself, or "head" (the matrix out of the penultimate
+        neurons, which the paper means by "the penultimate layer") or "penultimate" (the last layer before the head).
     loss : "cross_entropy", "squared_error", or any function of (output, targets) with two derivatives.
-    form : "closed", "gauss-newton", "tail", "probe" or "dense"; "auto" takes the cheapest that is exact, and
+    form : "head", "closed", "gauss-newton", "tail", "probe" or "dense"; "auto" takes the cheapest that is exact, and
         :func:`explain` says which. "gauss-newton" leaves out the curvature of what comes after the layer and so is
         never negative; "probe" estimates κ without bias.
     simplified : κ̂ = ‖W‖² Tr H (section 3.2).
@@ -73,7 +74,9 @@ def explain(
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> print(explain(net, "0", torch.randn(16, 4), torch.randint(3, (16,))))
-    closed (exact): Relu, then a linear head
+    closed (exact): Relu, then a linear head; 3 times the layer's products
+    >>> print(explain(net, "head", torch.randn(16, 4), torch.randint(3, (16,))))
+    head (exact): the layer gives the logits of a softmax, a few small products
     """
     return _observe(model, layer, inputs, targets, loss, form, simplified)[1]
 

@@ -64,6 +64,12 @@ class Neurons:
         """G_ss."""
         return self.scale.expand(self.d) if self.simplified else self.weight.square().sum(1)
 
+    @cached_property
+    def distances(self) -> Tensor:
+        """G_ss + G_tt − 2G_st: ‖w_s − w_t‖², or 2‖W‖² for the simplified measure."""
+        diagonal = self.g.diagonal()
+        return (diagonal + diagonal.unsqueeze(1)).sub(self.g, alpha=2)
+
     def pair(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """(a, b) with uGuᵀ = ⟨a, b⟩: (uW, uW) or (u, uG), whichever is cheaper."""
         if self.simplified:

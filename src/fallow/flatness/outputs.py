@@ -7,7 +7,7 @@ labels; and t = −∂L/∂log p is read off the graph, so that a user's own fun
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -34,14 +34,19 @@ class Outputs(Protocol):
 
 
 class Softmax:
-    """H_i = s_i (diag p_i − p_i p_iᵀ)."""
+    """H_i = s_i (diag p_i − p_i p_iᵀ).
 
-    def __init__(self, loss: Tensor, step: Step) -> None:
-        self.edge = below(step)
-        self.like = step.node._saved_result  # type: ignore[attr-defined]  # log p, still part of the graph
+    A loss may take the log-softmax of the same outputs several times, as mixup's does: once for each label.
+    """
+
+    def __init__(self, loss: Tensor, constant: bool, *steps: Step) -> None:
+        self.edge = below(steps[0])
+        self.like = steps[0].node._saved_result  # type: ignore[attr-defined]  # log p, still part of the graph
         wide = torch.promote_types(self.like.dtype, torch.float32)
         self.p = self.like.to(wide).exp()
-        self.s = -derivative(loss, GradientEdge(step.node, 0)).sum(1).to(wide)
+        edges = [GradientEdge(step.node, 0) for step in steps]
+        slopes = torch.autograd.grad(loss, edges, create_graph=not constant, retain_graph=True)
+        self.s = -sum(slope.sum(1) for slope in slopes).to(wide)  # type: ignore[union-attr]
 
     def contract(self, u: Tensor, metric: Metric) -> Tensor:
         """Σ_i s_i Σ_c p_c ‖u_c − ū‖², ū = Σ_c p_c u_c."""
@@ -99,26 +104,31 @@ def find_outputs(
     loss: Tensor, output: object, traced: Trace, layer: GradientEdge
 ) -> tuple[type[Outputs], tuple] | None:
     """How to make the outputs of this loss, or None where there are no (n, C) outputs to go by."""
-    top = _nonlinear_top(traced)
-    if top is not None and top.kind == "LogSoftmax":
-        result = top.node._saved_result  # type: ignore[attr-defined]
-        if result.ndim == 2 and top.node._saved_dim in (1, 2**64 - 1):  # type: ignore[attr-defined]
-            return Softmax, (loss, top)
+    tops = _nonlinear_tops(traced)
+    if tops and all(_log_softmax(top) and same(below(top), below(tops[0])) for top in tops):
+        constant = all(traced.met.values())  # nothing else that could be learned has a part in the loss
+        return Softmax, (loss, constant, *tops)
     if not isinstance(output, Tensor) or output.ndim != 2 or not output.requires_grad:
         return None
     edge = get_gradient_edge(output)
     assert loss.grad_fn is not None
     if not same(edge, layer) and layer.node in trace(loss.grad_fn, edge).met:
         return None  # the loss has another way to the layer than through the outputs
-    if top is not None and top.kind in SEPARATE and top.inputs == (0,) and same(below(top), edge):
+    if len(tops) == 1 and tops[0].kind in SEPARATE and tops[0].inputs == (0,) and same(below(tops[0]), edge):
         return Separate, (loss, output, edge)
     return General, (loss, output, edge)
 
 
-def _nonlinear_top(traced: Trace) -> Step | None:
-    """The one step through which the loss depends on everything, and in whose result it is linear."""
+def _log_softmax(step: Step) -> bool:
+    """Over classes, of outputs (n, C)."""
+    node: Any = step.node
+    return step.kind == "LogSoftmax" and node._saved_result.ndim == 2 and node._saved_dim in (1, 2**64 - 1)
+
+
+def _nonlinear_tops(traced: Trace) -> list[Step]:
+    """The steps through which the loss depends on everything, and in whose results it is linear."""
     steps = {step.node: step for step in traced.steps}
-    open_, seen, found = [traced.steps[-1]], set(), None
+    open_, seen, found = [traced.steps[-1]], set(), []
     while open_:
         step = open_.pop()
         if step.node in seen:
@@ -127,10 +137,8 @@ def _nonlinear_top(traced: Trace) -> Step | None:
         if step.linear:
             children = [step.node.next_functions[i][0] for i in step.inputs]
             if any(child not in steps for child in children):
-                return None  # linear down to the layer: no curvature of the loss in sight
+                return []  # linear down to the layer: no curvature of the loss in sight
             open_.extend(steps[child] for child in children)  # type: ignore[index]
-        elif found is None or found.node is step.node:
-            found = step
         else:
-            return None
+            found.append(step)
     return found

@@ -6,6 +6,8 @@ layer on vectors has one position, a convolution has one for every pixel of its 
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -23,9 +25,23 @@ class Rows:
         self.shape, self.dtype, self.conv = z.shape, z.dtype, not isinstance(layer, nn.Linear)
         wide = torch.promote_types(layer.weight.dtype, torch.float32)
         self.weight = layer.weight.flatten(1).to(wide)
-        self.phi = unfold(layer, x.to(wide))
-        self.n, self.positions, self.m = self.phi.shape
-        self.d = len(self.weight)
+        self.d, self.m = self.weight.shape
+        self.layer, self.x = layer, x.to(wide)
+
+    @cached_property
+    def phi(self) -> Tensor:
+        """Φ, (n, P, m)."""
+        return unfold(self.layer, self.x)
+
+    @property
+    def n(self) -> int:
+        """Samples."""
+        return len(self.x)
+
+    @property
+    def positions(self) -> int:
+        """Rows of one sample."""
+        return self.phi.shape[1]
 
     def of(self, z: Tensor) -> Tensor:
         """What is shaped like the layer's output, as (n, P, d)."""

@@ -13,6 +13,7 @@ from fallow.base.errors import RequestError
 from fallow.flatness.choose import Choice, choose, evaluate, refuse_endless
 from fallow.flatness.find import find_layer
 from fallow.flatness.graph import same
+from fallow.flatness.head import is_head
 from fallow.flatness.norms import NORMS
 from fallow.flatness.observation import Observation, Seen
 from fallow.flatness.rows import check
@@ -23,7 +24,7 @@ from fallow.flatness.written_out import WrittenOut
 class Watch:
     """Looks at one layer while the model runs; then ``flatness(loss)`` is κ of that pass::
 
-        watch = Watch(model, "penultimate", x)
+        watch = Watch(model, "head", x)
         for x, y in batches:
             with watch:
                 output = model(x)
@@ -102,15 +103,17 @@ class Watch:
 
     def flatness(self, loss: Tensor) -> Tensor:
         """κ of the last forward pass, whose loss this is: differentiable, in single precision at least."""
-        with torch.autocast(loss.device.type, enabled=False):
-            observed = self.observe(loss)
-            choice = choose(observed, self.form)
-            if choice.rewrite:
-                raise RequestError(
-                    f"torch gets third derivatives of a normalisation after {self.path!r} wrong, and it was not "
-                    "written out: call look before the first step, or take form='gauss-newton'"
-                )
-            return evaluate(observed, choice, self.probes, self.generator)
+        if torch.is_autocast_enabled(loss.device.type):
+            with torch.autocast(loss.device.type, enabled=False):
+                return self.flatness(loss)
+        observed = self.observe(loss)
+        choice = choose(observed, self.form)
+        if choice.rewrite:
+            raise RequestError(
+                f"torch gets third derivatives of a normalisation after {self.path!r} wrong, and it was not "
+                "written out: call look before the first step, or take form='gauss-newton'"
+            )
+        return evaluate(observed, choice, self.probes, self.generator)
 
     def observe(self, loss: Tensor) -> Observation:
         """The last forward pass, whose loss this is; what the graph does not show is tried where the way is new."""
@@ -123,6 +126,8 @@ class Watch:
             shape = f"the shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"the type {type(loss).__name__}"
             raise RequestError(f"the loss has {shape}: a tensor of one number, a mean, would do")
         observed = Observation(seen, loss, self.simplified)
+        if is_head(observed):
+            return observed  # nothing is hidden between logits and a loss that is linear in their log-softmax
         way = observed.signature
         if way not in self.known:
             verify(observed)

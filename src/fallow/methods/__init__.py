@@ -70,17 +70,20 @@ def _build(spec: str) -> Method:
     kind = REGISTRY[name]
     known: dict[str, Any] = {}
     if dataclasses.is_dataclass(kind):
-        known = {field.name: field.default for field in dataclasses.fields(kind)}
+        known = {field.name: field for field in dataclasses.fields(kind)}
     for key, value in settings.items():
         if key not in known:
             raise unknown(f"setting of {name}", key, known) if known else RequestError(f"{name} has no settings")
         if not _fits(value, known[key]):
-            raise RequestError(f"{key} of {name} cannot be {value!r}: something like {known[key]!r} would fit")
+            raise RequestError(f"{key} of {name} cannot be {value!r}: something like {known[key].default!r} would fit")
     return kind(**settings)
 
 
-def _fits(value: Any, default: Any) -> bool:
+def _fits(value: Any, field: dataclasses.Field[Any]) -> bool:
     """Whether a value is of the default's kind; text is always true, so that "no" must not pass for a yes or no."""
+    default = field.default
+    if value == "auto" and field.type == "float | str":
+        return True
     if isinstance(default, bool | str):
         return isinstance(value, type(default))
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

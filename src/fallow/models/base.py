@@ -27,12 +27,14 @@ class Model(nn.Module):
     """A network that knows its blocks and how its layers were initialised.
 
     ``blocks`` are the paths of the blocks from input to output, the head excluded; ``head`` is the last
-    linear layer. ``inputs`` says which size and scaling a pretrained network wants; where it is None, the data's own
-    are right. A subclass registers its layers in order of execution and then calls ``start()``.
+    linear layer; ``late_from`` is where the late layers begin in the papers that cut it in two, or a share of blocks.
+    ``inputs`` says which size and scaling a pretrained network wants; where it is None, the data's own are right. A
+    subclass registers its layers in order of execution and then calls ``start()``.
     """
 
     blocks: tuple[str, ...]
     head: nn.Linear
+    late_from: str | float = 0.5
     inputs: Inputs | None = None
 
     def __init__(self, init: str) -> None:

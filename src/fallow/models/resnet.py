@@ -83,6 +83,8 @@ class ResNet(Model):
     fully connected layers with ReLU before the head, none by default (FAM adds one of 64 neurons).
     """
 
+    late_from = "layer3"  # of LLF and SEAL (section 4.1)
+
     def __init__(
         self,
         shape: tuple[int, ...],

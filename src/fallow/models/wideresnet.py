@@ -7,7 +7,7 @@ from torch.nn.functional import leaky_relu
 
 from fallow.base.errors import RequestError
 from fallow.models.base import Model
-from fallow.models.blocks import expect_shape, norm_layer
+from fallow.models.blocks import expect_shape, norm_layer, sequential
 
 SLOPE = 0.1  # of the leaky ReLU below 0
 
@@ -42,9 +42,10 @@ class WideResNet(Model):
     """A convolution of 16 channels, three groups of blocks with 16, 32, 64 × ``widen`` channels, mean over space, head.
 
     ``depth`` counts layers: 6·n + 4 for n blocks in a group. WideResNet-28-2 has 1,467,610 parameters for ten classes.
+    ``dense`` are the widths of fully connected layers with ReLU before the head, none by default (FAM adds one of 64).
 
-    >>> WideResNet((3, 32, 32), 10, depth=10, widen=1).blocks
-    ('group1.0', 'group2.0', 'group3.0')
+    >>> WideResNet((3, 32, 32), 10, depth=10, widen=1, dense=(64,)).blocks
+    ('group1.0', 'group2.0', 'group3.0', 'dense')
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class WideResNet(Model):
         depth: int = 28,
         widen: int = 2,
         norm: str = "batch",
+        dense: tuple[int, ...] = (),
         init: str = "he",
     ) -> None:
         super().__init__(init)
@@ -74,10 +76,16 @@ class WideResNet(Model):
         self.group1, self.group2, self.group3 = groups
         self.norm = norm_layer(norm, channels, 2, known=("batch", "layer"))
         self.blocks = tuple(f"group{g}.{i}" for g in (1, 2, 3) for i in range(count))
+        self.dense = nn.Sequential()
+        for size in dense:
+            self.dense.append(sequential(linear=nn.Linear(channels, size), relu=nn.ReLU()))
+            channels = size
+        if dense:
+            self.blocks += ("dense",)
         self.head = nn.Linear(channels, classes)
         self.start()
 
     def forward(self, x: Tensor) -> Tensor:
         """The logits of a batch of images."""
         x = self.group3(self.group2(self.group1(self.conv1(x))))
-        return self.head(leaky_relu(self.norm(x), SLOPE).mean((2, 3)))
+        return self.head(self.dense(leaky_relu(self.norm(x), SLOPE).mean((2, 3))))

@@ -37,13 +37,15 @@ PAPER = {
 }
 
 
-def stack_of(alpha: float, seeds: list[int], runs: list[tuple[str, str]]) -> tuple[Stack, Tensor, Tensor]:
+def stack_of(
+    alpha: float, seeds: list[int], runs: list[tuple[str, str]], sizes: tuple[int, ...] = SIZES
+) -> tuple[Stack, Tensor, Tensor]:
     """The networks of some seeds at one signal strength, and their test data."""
     sets = [load(f"synthetic:alpha={alpha}", val=0.0, seed=seed) for seed in seeds]
     x, y = (torch.stack([getattr(data.train, key) for data in sets]) for key in ("x", "y"))
     x_test, y_test = (torch.stack([getattr(data.test, key) for data in sets]) for key in ("x", "y"))
     generator = torch.Generator().manual_seed(mix(*seeds, round(1000 * alpha)))
-    return Stack(x, y, SIZES, [init for _, init in runs], generator), x_test, y_test
+    return Stack(x, y, sizes, [init for _, init in runs], generator), x_test, y_test
 
 
 def train(stack: Stack, methods: list[str], rounds: int = ROUNDS, steps: int = STEPS) -> None:

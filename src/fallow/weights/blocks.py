@@ -63,6 +63,18 @@ def head_of(model: nn.Module, order: Mapping[str, int]) -> str:
     return max(running or with_matrix or owned, key=lambda path: order[path])
 
 
+def late_from(model: nn.Module) -> str | float:
+    """Where the late layers begin as the model, or the one that a wrapper holds, says; else at half of the blocks."""
+    prefix, module = "", model
+    while not hasattr(module, "late_from"):
+        children = list(module.named_children())
+        if len(children) != 1:
+            return 0.5
+        prefix, module = join(prefix, children[0][0]), children[0][1]
+    found: str | float = module.late_from  # type: ignore[assignment]
+    return join(prefix, found) if isinstance(found, str) else found
+
+
 def _declared(model: nn.Module) -> list[Block]:
     """The blocks that the model, or the one model that a wrapper holds, names itself."""
     prefix, module = "", model

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from fallow.base.errors import RequestError, unknown
-from fallow.weights.blocks import find_blocks, head_of, inside
+from fallow.weights.blocks import find_blocks, head_of, inside, late_from
 from fallow.weights.layers import execution_order, join, layers
 
 Split = str | int | float | Callable[[str, nn.Module], bool]
@@ -34,8 +34,9 @@ class Partition:
 
     ``split`` says where: a module's path (``"layer3"``: that module and all that runs after it are late), a
     number of ``blocks`` that are early, the fraction of them that is, or a predicate ``(path, layer)`` that
-    is true for early layers. Layers are ordered by a forward pass of ``inputs`` if given (a tensor, a tuple
-    of arguments or a mapping of keywords), and otherwise as they were registered.
+    is true for early layers; ``"auto"`` is the model's own ``late_from`` (SEAL's and LLF's for resnets), or half.
+    Layers are ordered by a forward pass of ``inputs`` if given (a tensor, a tuple of arguments or a mapping of
+    keywords), and otherwise as they were registered.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> print(Partition(net, 0.5))
@@ -52,6 +53,7 @@ class Partition:
         order = execution_order(model, inputs)
         owned = dict(sorted(layers(model).items(), key=lambda item: order[item[0]]))
         self.blocks = find_blocks(model, order)
+        split = late_from(model) if split == "auto" else split
         late = self._late(model, split, owned, order)
         head = head_of(model, order)
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}

@@ -1,4 +1,4 @@
-"""FAM: relative flatness aware minimization (Adilova et al. 2023)."""
+"""FAM: relative flatness aware minimization (Adilova et al. 2023, equation 1)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import warnings
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -26,16 +27,21 @@ class FAM(Method):
 
         L(W) + λ·κ(w),    κ(w) = Σ_{s,s'} ⟨w_s, w_s'⟩ Tr H_{s,s'}
 
-    κ comes from the forward pass of the step, by the cheapest exact form: a closed one at the price of a plain step
-    for the layer before a linear head. For smooth activations and normalisations κ can be negative, and then has no
-    lower bound as a penalty; ``form="gauss-newton"`` is a measure that cannot be.
+    The paper's w are the weights *from* the penultimate neurons, those of the head, where for softmax
+
+        κ = mean_i ‖φ_i‖² Σ_c p_ic (e_c − p_i)ᵀ WWᵀ (e_c − p_i),    φ_i (m numbers) the inputs of the head W
+
+    is a few small products on the forward pass of the step. The public code divides κ by m = 64, so that its λ = 0.1
+    is a ``strength`` of 0.1/64 = 0.0016 here. Other layers by name have the cheapest exact form, which
+    :func:`fallow.flatness.explain` names with its cost; where what follows them is smooth or a normalisation κ can be
+    negative, and then has no lower bound as a penalty; ``form="gauss-newton"`` is a measure that cannot be.
     """
 
     name = "fam"
     summary = "adds the relative flatness of a layer to the loss"
 
-    strength: float = 0.001  # λ; the paper's 0.1 goes with its code, which minimises something else
-    layer: str = "penultimate"  # a path, "penultimate", "head", or several with commas between them
+    strength: float = 0.001  # λ; the paper's 0.1 is of κ/64
+    layer: str = "head"  # a path, "head", "penultimate" (the layer before it), or several with commas between them
     form: str = "auto"  # of κ: the cheapest exact one, or one by name
     simplified: bool = False  # κ̂ = ‖w‖² Tr H
     probes: int = 1  # estimates that form="probe" averages
@@ -75,7 +81,7 @@ class FAM(Method):
 
     def penalty(self, ctx: Context, batch: Batch) -> Tensor:
         assert ctx.loss is not None
-        kappa = torch.stack([watch.flatness(ctx.loss) for watch in self.watches]).sum()
+        kappa = reduce(torch.add, [watch.flatness(ctx.loss) for watch in self.watches])
         size = len(batch[0])
         self.total = kappa.detach() * size + (0 if self.total is None else self.total)
         self.count += size

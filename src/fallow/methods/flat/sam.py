@@ -1,4 +1,4 @@
-"""SAM: sharpness-aware minimization (Foret et al. 2021), and its adaptive variant ASAM (Kwon et al. 2021)."""
+"""SAM: sharpness-aware minimization (Foret et al. 2021, equations 2 and 3), and ASAM (Kwon et al. 2021)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class SAM(Method):
 
         ε = ρ·g/‖g‖,  g = ∇L(w);    w ← w − η·∇L(w + ε)
 
-    ``adaptive`` measures nearness relative to each weight (ASAM, algorithm 1): ε = ρ·|w|²·g/‖|w|·g‖.
+    ``adaptive`` measures nearness relative to each weight (ASAM, algorithm 1): ε = ρ·T²·g/‖T·g‖, T = |w| for weights
+    and, as in ASAM's own code, 1 for biases, which start at 0 and would never move.
     """
 
     name = "sam"
@@ -37,24 +38,31 @@ class SAM(Method):
         if self.perturb not in ("synchronised", "local"):
             raise unknown("value for perturb", self.perturb, ("synchronised", "local"))
 
+    def begin(self, ctx: Context) -> None:
+        self.unscaled = {id(p) for name, p in ctx.model.named_parameters() if "weight" not in name.rpartition(".")[2]}
+
     def update(self, ctx: Context, gradients: Gradients) -> Tensor:
         alone = ctx.engine.no_backward_sync(ctx.wrapped) if self.perturb == "local" else nullcontext()
         with _same_draws(ctx.device), alone:
             loss = gradients()
         trained = [p for group in ctx.optimizer.param_groups for p in group["params"] if p.grad is not None]
-        with perturbed(trained, self.rho, self.adaptive), statistics_kept(ctx.model):
+        unscaled = [p for p in trained if id(p) in self.unscaled] if self.adaptive else ()
+        with perturbed(trained, self.rho, self.adaptive, unscaled), statistics_kept(ctx.model):
             gradients()
         ctx.step()
         return loss
 
 
 @contextmanager
-def perturbed(parameters: Sequence[Tensor], rho: float, adaptive: bool = False) -> Iterator[None]:
+def perturbed(
+    parameters: Sequence[Tensor], rho: float, adaptive: bool = False, unscaled: Sequence[Tensor] = ()
+) -> Iterator[None]:
     """Inside, the weights stand where the loss is highest nearby, as their gradients see it; then they are back.
 
-    To the bit: they are kept, not subtracted. Nothing waits for the device.
+    To the bit: they are kept, not subtracted. Nothing waits for the device. ``unscaled`` are those of the parameters
+    that are no larger to an ``adaptive`` step for being large: biases.
     """
-    climb = _direction(parameters, rho, adaptive)
+    climb = _direction(parameters, rho, adaptive, unscaled)
     weights = [_local(p.detach()) for p in parameters]
     kept = [weight.clone() for weight in weights]
     torch._foreach_add_(weights, climb)  # climb to the local maximum
@@ -65,11 +73,13 @@ def perturbed(parameters: Sequence[Tensor], rho: float, adaptive: bool = False) 
 
 
 @torch.no_grad()
-def _direction(parameters: Sequence[Tensor], rho: float, adaptive: bool) -> list[Tensor]:
+def _direction(parameters: Sequence[Tensor], rho: float, adaptive: bool, unscaled: Sequence[Tensor]) -> list[Tensor]:
     """ε, the norm being that of all tensors as one long vector, and of all shards where they are sharded."""
     gradients = [p.grad for p in parameters if p.grad is not None]
-    sizes = torch._foreach_abs(list(parameters)) if adaptive else ()
+    sizes: Sequence[Tensor] = torch._foreach_abs(list(parameters)) if adaptive else ()
     if adaptive:
+        biases = {id(p) for p in unscaled}
+        sizes = [torch.ones_like(p) if id(p) in biases else s for p, s in zip(parameters, sizes, strict=True)]
         gradients = list(torch._foreach_mul(gradients, sizes))
     norm = nn.utils.get_total_norm(gradients, foreach=True)
     norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm

@@ -33,7 +33,8 @@ class LW(Method):
     3. everything above block k is re-drawn;
     4. the whole network trains.
 
-    K is the number of generations divided by N. The normalisations are part of the model and never trained.
+    K is the number of generations divided by N. The normalisations are part of the model and never trained. The record
+    of a generation's first epoch names, as ``keeps``, the blocks 1..k that it keeps.
     """
 
     name = "lw"
@@ -66,6 +67,7 @@ class LW(Method):
         x = next(iter(ctx.train.ordered()))[0][:2]
         self.cuts = [Partition(ctx.model, k + 1, inputs=x) for k in range(rounds)]
         self.outputs = [block.output for block in blocks[:rounds]]
+        self.paths = [block.path for block in blocks[:rounds]]
         kept = set(self.cuts[-1].early.names)
         self.layers = {name: p for name, p in matrices(ctx.model).items() if name in kept}
         self.sizes = norms(self.layers) if self.rescaling else {}
@@ -87,6 +89,7 @@ class LW(Method):
         if self.normalisation:
             self.normalise(ctx, self.outputs[k])
         ctx.redraw(cut.late)
+        ctx.log(keeps=", ".join(self.paths[: k + 1]))
         if ctx.clock.generation > 0:
             log_forgetting(ctx)
 

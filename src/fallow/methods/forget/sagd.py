@@ -1,4 +1,4 @@
-"""SA-GD: gradient descent with simulated annealing (Cai 2021), the idea that SEAL builds on."""
+"""SA-GD: gradient descent with simulated annealing (Cai 2021), as SEAL's section 2 describes it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from fallow.core.method import Method
 
 @dataclass(eq=False)
 class SAGD(Method):
-    """Each step climbs instead of descending with a probability that falls as the training cools down.
+    """Each step climbs instead of descending with a probability that falls as the training cools down::
 
-    At progress t ∈ [0, 1] of the whole training the probability is p·(1 − t). SEAL's authors describe SA-GD
-    only in words; the linear cooling is ours.
+        w ← w + s·η·∇J − η·λ·w    with probability p·(1 − t), t ∈ [0, 1] the progress of the whole training
+
+    A climbing step goes by the gradient of its own batch, past the optimiser: a gradient that enters a momentum of
+    0.9 with the other sign only makes the next steps down a little shorter, and the weights hardly ever climb. The
+    optimiser's state stays as it is, and the weight decay λ shrinks as ever. SEAL's authors describe SA-GD only in
+    words; the linear cooling is ours.
     """
 
     name = "sagd"
     summary = "every step climbs with a probability that falls to 0 over the training"
 
     probability: float = 0.1  # at the start
-    scale: float = 1.0  # of the gradient when climbing
+    scale: float = 1.0  # s, of the learning rate when climbing
 
     def __post_init__(self) -> None:
         if not 0 <= self.probability < 0.5:
@@ -34,5 +38,16 @@ class SAGD(Method):
     def before_step(self, ctx: Context) -> None:
         chance = self.probability * (1 - ctx.clock.overall)
         if torch.rand((), generator=ctx.rng).item() < chance:
-            gradients = [p.grad for p in ctx.model.parameters() if p.grad is not None]
-            torch._foreach_mul_(gradients, -self.scale)  # the optimiser's weight decay still shrinks
+            climb(ctx.optimizer, self.scale)
+
+
+@torch.no_grad()
+def climb(optimizer: torch.optim.Optimizer, scale: float = 1.0) -> None:
+    """One step up the gradients, without momentum; the optimiser finds none left and passes over these weights."""
+    for group in optimizer.param_groups:
+        moving = [p for p in group["params"] if p.grad is not None]
+        if moving:
+            torch._foreach_mul_(moving, 1 - group["lr"] * group.get("weight_decay", 0.0))
+            torch._foreach_add_(moving, [p.grad for p in moving], alpha=group["lr"] * scale)
+        for p in moving:
+            p.grad = None

@@ -1,12 +1,13 @@
-"""SEAL: simulated annealing in early layers (Sarfi et al. 2023)."""
+"""SEAL: simulated annealing in early layers (Sarfi et al. 2023, equations 2 and 3)."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
@@ -17,6 +18,9 @@ from fallow.weights import ascend, descend, reset_state, split_groups
 if TYPE_CHECKING:
     from fallow.problems import Problem
 
+# S·η·steps/(1 − μ) of the paper's ascent: 40 epochs of 100,000 images in batches of 32, momentum μ = 0.9
+PAPERS = 0.01 * 0.01 * 40 * 100_000 / 32 / (1 - 0.9)
+MOVED = 0.01  # of its size: what moves less has forgotten nothing
 CHECKS = 32  # looks at the training accuracy during an adaptive ascent
 LARGEST = 0.99  # step relative to a tensor's norm; a step of 1 could end at 0, where no direction is left
 SLACK = 0.75  # the line reaches the target here, so that a quarter of the ascent is left to catch up
@@ -34,8 +38,16 @@ class SEAL(Method):
     then all descend. The ascent flips the gradient, never the learning rate: a negative rate would turn the
     weight decay into growth.
 
-    S = 0.01 forgets when an ascent has 10⁵ steps, as in the paper; at a few hundred images it forgets
-    nothing. ``ascent="adaptive"`` takes steps of the relative size ρ on the sphere of each tensor's norm,
+    To first order n steps up a gradient g move the weights by S·η·n/(1 − μ)·g, μ the momentum: that product, 125 in
+    the paper with its n = 125,000 steps, is what an ascent is known by, not S. ``scale="auto"`` takes the S that
+    has it here,
+
+        S = min(1, 125·(1 − μ)/(η·n)),
+
+    which is the paper's 0.01 at the paper's settings and 0.3 at 4,000 steps; with S = 1 the paper saw divergence.
+    S = 0.01 at a few hundred images forgets nothing, and a run says so.
+
+    ``ascent="adaptive"`` takes steps of the relative size ρ on the sphere of each tensor's norm,
 
         w ← ‖w‖ · u/‖u‖,  u = w + ρ·‖w‖·g/‖g‖,
 
@@ -50,7 +62,7 @@ class SEAL(Method):
     generational = True
 
     share: float = 0.25  # of a generation's epochs that climb
-    scale: float = 0.01  # S: of the learning rate, while climbing
+    scale: float | str = 0.01  # S: of the learning rate, while climbing; or "auto"
     late: str = "descend"  # the other side meanwhile: "descend", "freeze", or "redraw" first, then descend
     reverse: bool = False  # the later layers climb instead
     decay: bool = True  # weight decay while climbing (paper); False: none (public code)
@@ -69,9 +81,10 @@ class SEAL(Method):
                 raise unknown(f"value for {key}", str(value), known)
         if not 0 < self.share < 1:
             raise RequestError(f"share is {self.share}: above 0 and below 1, so that epochs are left to relearn")
-        for key in ("scale", "rho"):
-            if getattr(self, key) <= 0:
-                raise RequestError(f"{key} is {getattr(self, key)}: it must be above 0")
+        if self.scale != "auto" and (isinstance(self.scale, str) or self.scale <= 0):
+            raise RequestError(f"scale is {self.scale}: it must be above 0, or auto")
+        if self.rho <= 0:
+            raise RequestError(f"rho is {self.rho}: it must be above 0")
         if self.rho > LARGEST:
             raise RequestError(f"rho is {self.rho}: it must be at most {LARGEST}")
         if self.target is not None and not 0 <= self.target < 1:
@@ -105,6 +118,8 @@ class SEAL(Method):
             )
         split_groups(ctx.optimizer, ctx.partition)
         self.flips = "maximize" not in ctx.optimizer.defaults  # the optimiser cannot climb, so gradients turn
+        self.factor = automatic_scale(ctx, self.epochs) if isinstance(self.scale, str) else self.scale  # S
+        self.before: list[Tensor] | None = None  # the climbing weights, as they were where they began to climb
         self.step = self.rho
         self.start = 1.0  # training accuracy where the ascent began
         self.climbs = False  # now
@@ -125,6 +140,7 @@ class SEAL(Method):
     def turn_up(self, ctx: Context) -> None:
         """The ascent begins."""
         self.climbs, self.step = True, self.rho
+        self.before = [p.detach().clone() for p in self.climbing.parameters]
         if self.momentum == "reset":
             reset_state(ctx.optimizer, self.climbing.parameters)
         if self.ascent == "adaptive":
@@ -132,9 +148,9 @@ class SEAL(Method):
             return
         groups = self.groups(ctx)
         if not self.flips:
-            ascend(groups, self.scale)
+            ascend(groups, self.factor)
         for group in groups:
-            group["scale"] = self.scale
+            group["scale"] = self.factor
             if not self.decay and "weight_decay" in group:
                 group["base_decay"], group["weight_decay"] = group["weight_decay"], 0.0
 
@@ -150,6 +166,10 @@ class SEAL(Method):
                 group["weight_decay"] = group.pop("base_decay")
         if self.momentum == "reset":
             reset_state(ctx.optimizer, self.climbing.parameters)
+        assert self.before is not None
+        after = [p.detach() for p in self.climbing.parameters]
+        ctx.log(ascent_scale=self.factor, ascent_cosine=cosine(self.before, after))
+        self.before = None
         log_forgetting(ctx)
 
     def groups(self, ctx: Context) -> list[dict[str, Any]]:
@@ -160,6 +180,8 @@ class SEAL(Method):
     def before_step(self, ctx: Context) -> None:
         if not self.climbs:
             return
+        if self.ascent == "fixed" and ctx.clock.generation == 1 and ctx.clock.epoch == ctx.clock.step == 0:
+            self.foresee(ctx)
         if self.late == "freeze":
             _leave_alone(self.other.parameters)
         if self.ascent == "adaptive":
@@ -167,6 +189,21 @@ class SEAL(Method):
             _leave_alone(self.climbing.parameters)
         elif self.flips:
             torch._foreach_neg_([p.grad for p in self.climbing.parameters if p.grad is not None])
+
+    def foresee(self, ctx: Context) -> None:
+        """Say at its first step when an ascent will not get anywhere, even if all its steps were to agree."""
+        rate, momentum = _rate(ctx)
+        pairs = [(p.detach(), p.grad) for p in self.climbing.parameters if p.grad is not None]
+        slope = nn.utils.get_total_norm([g for _, g in pairs]) / nn.utils.get_total_norm([w for w, _ in pairs])
+        moved = self.factor * rate * self.epochs * ctx.clock.steps / (1 - momentum) * float(slope)
+        if moved < MOVED and ctx.engine.is_global_zero:
+            needed = self.factor * MOVED / max(moved, 1e-12)
+            warnings.warn(
+                f"seal's ascent of {self.epochs * ctx.clock.steps} steps will move its layers by at most {moved:.1g} "
+                f"of their size, and forget nothing: scale={needed:.1g} would move them by {MOVED:g}, scale=auto "
+                "climbs as far as the paper, ascent=adaptive until they have forgotten",
+                stacklevel=2,
+            )
 
     def end_step(self, ctx: Context) -> None:
         if not self.climbs or self.ascent != "adaptive":
@@ -197,11 +234,32 @@ class SEAL(Method):
         return "the ascent diverged: give it a smaller scale or a smaller share, or ascent=adaptive"
 
     def state_dict(self) -> dict[str, Any]:
-        return {"step": self.step, "start": self.start, "climbs": self.climbs, "climbed": self.climbed}
+        flags = {"climbs": self.climbs, "climbed": self.climbed}
+        return {"step": self.step, "start": self.start, "before": self.before} | flags
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.step, self.start = state["step"], state["start"]
+        self.step, self.start, self.before = state["step"], state["start"], state["before"]
         self.climbs, self.climbed = state["climbs"], state["climbed"]
+
+
+def automatic_scale(ctx: Context, epochs: int) -> float:
+    """The S with which an ascent of so many epochs has the paper's S·η·steps/(1 − μ), at most 1."""
+    if "betas" in ctx.optimizer.defaults:
+        raise RequestError("scale=auto goes by the length of SGD's steps, and this optimiser's are normalised: give S")
+    rate, momentum = _rate(ctx)
+    return min(1.0, PAPERS * (1 - momentum) / (rate * epochs * ctx.clock.steps))
+
+
+def _rate(ctx: Context) -> tuple[float, float]:
+    """The initial learning rate and the momentum."""
+    group = ctx.optimizer.param_groups[0]
+    return group["base_lr"], group.get("momentum", 0.0)
+
+
+def cosine(first: list[Tensor], second: list[Tensor]) -> float:
+    """Of the angle between two sets of weights, as two long vectors."""
+    one, other = (torch.cat([w.flatten().double() for w in each]) for each in (first, second))
+    return float(torch.nn.functional.cosine_similarity(one, other, dim=0))
 
 
 @torch.no_grad()
