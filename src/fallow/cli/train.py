@@ -165,13 +165,14 @@ def _report(result: Result, record: dict[str, Any]) -> None:
     if record.get("partition_table"):
         print(record["partition_table"])
     print()
-    print("generation  epochs  forgot to   validation (best)         test (best)")
+    print("generation  epochs  forgot to  training   validation (best)         test (best)")
     for row in result.generations:
         last, best = row["last"], row.get("best", {})
         forgot = percent(row.get("forgot_to"))
         val = f"{percent(last.get('val_accuracy'))} ({percent(best.get('val_accuracy'))})"
         test = f"{percent(last.get('test_accuracy'))} ({percent(best.get('test_accuracy'))})"
-        print(f"{row['generation']:>10}  {row['epochs']:>6}  {forgot:>9}  {val:>18}  {test:>18}")
+        fitted = percent(last.get("train_accuracy"))
+        print(f"{row['generation']:>10}  {row['epochs']:>6}  {forgot:>9}  {fitted:>8}  {val:>18}  {test:>18}")
     kept = [row["forgot_to"] for row in result.generations if row.get("forgot_to") is not None]
     if kept and min(kept) > 0.9:
         print("note: nothing was forgotten: the training accuracy right after was still", percent(min(kept)))

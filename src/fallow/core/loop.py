@@ -32,9 +32,10 @@ from torch import Tensor
 from fallow.base.errors import WorkError
 from fallow.base.seeds import mix
 from fallow.core.context import Context
-from fallow.evaluate.score import Score
+from fallow.evaluate.score import Score, key_of
 
 LIVE = 0.2  # seconds between two looks at a running epoch
+FITTED = 2048  # training examples that show how well a generation has learned them
 
 
 def run(ctx: Context) -> None:
@@ -179,6 +180,8 @@ def close_generation(ctx: Context) -> None:
         record["forgot_to"] = forgot[-1]
     scored = [key for key in rows[-1] if key.startswith("val_")]
     record["last"] = {"train_loss": rows[-1]["train_loss"]} | {key: rows[-1][key] for key in scored}
+    # a method that does not relearn what it forgot looks like one that does not generalise, unless this is known
+    record["last"] |= {key_of("train", name): v for name, v in ctx.score(ctx.train, limit=FITTED).metrics.items()}
     tested = _test(ctx, "test_last") if due else {}
     record["last"] |= tested
     if ctx.generation_best is not None:
