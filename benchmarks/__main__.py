@@ -17,6 +17,7 @@ NAMES = {
     "fewshot": "meta-gradients of MAML against a hand-written loop and higher (six minutes)",
     "augment": "strong and weak augmentation against Pillow, and a meta-update against a step (a minute)",
     "diagnose": "the largest eigenvalue against PyHessian, neighbours against scikit-learn (four minutes)",
+    "race": "a simulation of the race: false verdicts, power, method runs, coverage (three minutes)",
     "resume": "runs killed at random moments and resumed: the share that ends with the same bits (20 minutes)",
 }
 

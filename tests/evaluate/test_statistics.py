@@ -9,7 +9,7 @@ from scipy import stats
 from fallow.evaluate.statistics import (
     Difference,
     Estimate,
-    _detectable,
+    detectable,
     binomial_test,
     holm,
     interval,
@@ -127,7 +127,7 @@ def test_smallest_is_the_classical_power() -> None:
 
 def test_smallest_is_found_four_times_in_five() -> None:
     draw = np.random.default_rng(0)
-    shift = _detectable(3, 0.05) / 2  # four seeds, of deviation 1
+    shift = detectable(3, 0.05) / 2  # four seeds, of deviation 1
     d = draw.normal(shift, 1, (4000, 4))
     assert np.mean(stats.ttest_1samp(d, 0, axis=1).pvalue <= 0.05) == pytest.approx(0.8, abs=0.02)
 
@@ -135,7 +135,7 @@ def test_smallest_is_found_four_times_in_five() -> None:
 @pytest.mark.parametrize("questions", [1, 5, 10, 20, 100])
 def test_smallest_can_always_be_told(questions: int) -> None:
     """The noncentral distribution is not a number far out, where a search must not go."""
-    shifts = [_detectable(freedom, 0.05 / questions) for freedom in (*range(1, 60), 99, 499)]
+    shifts = [detectable(freedom, 0.05 / questions) for freedom in (*range(1, 60), 99, 499)]
     assert shifts == sorted(shifts, reverse=True)
     assert shifts[-1] > stats.norm.ppf(1 - 0.025 / questions)
 

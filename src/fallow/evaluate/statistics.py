@@ -135,10 +135,10 @@ def paired(
         return Difference(mean, mean, mean, 1.0 if mean == 0 else 0.0, 0.0)
     half = float(stdtrit(n - 1, 1 - level / 2)) * error
     p = float(2 * stdtr(n - 1, -abs(mean) / error))
-    return Difference(mean, mean - half, mean + half, p, _detectable(n - 1, level / questions) * error)
+    return Difference(mean, mean - half, mean + half, p, detectable(n - 1, level / questions) * error)
 
 
-def _detectable(freedom: int, level: float, power: float = 0.8) -> float:
+def detectable(freedom: int, level: float, power: float = 0.8) -> float:
     """The shift, in standard errors, that a two-sided t-test at this level finds with this power."""
     edge = float(stdtrit(freedom, 1 - level / 2))
     far = 1.5 * edge + 2  # beyond any answer; much further out, nctdtr is NaN
