@@ -9,8 +9,8 @@ from scipy import stats
 from fallow.evaluate.statistics import (
     Difference,
     Estimate,
-    detectable,
     binomial_test,
+    detectable,
     holm,
     interval,
     paired,

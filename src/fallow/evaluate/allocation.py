@@ -27,7 +27,8 @@ from fallow.evaluate.race import (
 )
 from fallow.evaluate.statistics import Estimate, holm
 
-FUTILE = 0.05  # the chance of a verdict below which a method runs no more
+FUTILE = 0.05  # the chance of "better" below which a method runs no more
+LIKELY = 0.5  # the chance of "no different", within twice its seeds, that keeps it running all the same
 
 Verdict = Literal["better", "worse", "no different", "undecided"]
 Scores = Mapping[str, Mapping[int, float]]  # of each runner, by seed (0, 1, …), larger is better; NaN: the run failed
@@ -89,9 +90,11 @@ def progress(race: Race, differences: ArrayLike, questions: int) -> Progress:
     fall = chance_better(-d, looks, overlap, grain=race.grain, level=level).min(-3)
     tie = chance_same(d, race.same, looks, overlap, grain=race.grain, level=level).min(-3)
     wanted = np.maximum(rise, fall) if race.prove_worse else rise
-    futile = (wanted.max(-1) < FUTILE) & (np.arange(wanted.shape[-2]) < len(looks) - 1)
-    ahead = np.array(looks) - np.array(looks)[: wanted.shape[-2], None]
-    prospect = ((rise + fall + tie) / np.where(ahead > 0, ahead, np.inf)).max(-1)
+    now = np.array(looks)[: wanted.shape[-2], None]
+    soon = np.where(np.array(looks) <= 2 * now, tie, 0.0).max(-1)
+    futile = (wanted.max(-1) < FUTILE) & (soon < LIKELY) & (now[:, 0] < looks[-1])
+    ahead = np.maximum(np.array(looks) - now, 1)
+    prospect = ((rise + fall + tie) / ahead).max(-1)
     return Progress(better, worse, _ever(same), _ever(futile), prospect)
 
 

@@ -42,6 +42,18 @@ FURTHEST = 1_000  # seeds: nobody runs more to settle one question
 Floats = NDArray[np.float64]
 
 
+def looks_until(seeds: int) -> tuple[int, ...]:
+    """The looks of a race of at most so many seeds, to be frozen before it starts; the last is at ``seeds``.
+
+    >>> looks_until(10), looks_until(50)
+    ((4, 5, 6, 8, 10), (4, 5, 6, 8, 10, 12, 16, 20, 25, 31, 38, 47, 50))
+    """
+    looks = list(LOOKS)
+    while looks[-1] < seeds:
+        looks.append(5 * looks[-1] // 4)
+    return (*(k for k in looks if k < seeds), seeds)
+
+
 class AtLooks(NamedTuple):
     """Paths of paired differences as they stood at each look that was reached (the last axis)."""
 
@@ -205,6 +217,8 @@ def edges(looks: Sequence[int], overlap: float, level: float) -> Floats:
 
 
 def _at_looks(differences: ArrayLike, looks: Sequence[int], overlap: float, grain: float) -> AtLooks:
+    if looks[0] < 2 or any(after <= before for before, after in pairwise(looks)):
+        raise RequestError(f"looks must rise from 2 seeds or more, not {', '.join(map(str, looks))}")
     d = np.asarray(differences, dtype=np.float64)
     d = d[..., np.isfinite(d).all(axis=tuple(range(d.ndim - 1)))]
     seeds = np.array([k for k in looks if k <= d.shape[-1]], dtype=np.int64)
@@ -240,20 +254,23 @@ def _weights(looks: Sequence[int]) -> Floats:
 
 
 class Null(NamedTuple):
-    """F, the distribution of q over all looks without a difference: sorted draws, and its upper bound q Σ w_k."""
+    """F, the distribution of q over all looks without a difference: sorted draws, and Σ w_k.
+
+    Whatever the draws say, q ≤ F(q) ≤ q Σ w_k: the last look alone, and Bonferroni over all of them.
+    """
 
     draws: Floats
     slope: float
 
     def probability(self, q: Floats) -> Floats:
-        """F(q), never too small: a Monte Carlo p-value counts itself; far out Bonferroni's bound is sharper."""
+        """F(q) as a Monte Carlo p-value, which counts itself; beyond the furthest draw the bound is sharper."""
         rank = np.searchsorted(self.draws, q, side="right")
-        return np.minimum((1 + rank) / (1 + len(self.draws)), self.slope * q)
+        return np.clip((1 + rank) / (1 + len(self.draws)), q, self.slope * q)
 
     def quantile(self, level: float) -> float:
         """The q at which F reaches the level."""
         rank = math.floor(level * (1 + len(self.draws))) - 1
-        return max(level / self.slope, float(self.draws[rank]) if rank >= 0 else 0.0)
+        return float(np.clip(self.draws[rank] if rank >= 0 else 0.0, level / self.slope, level))
 
 
 @lru_cache(maxsize=16)
@@ -262,8 +279,6 @@ def _null(looks: tuple[int, ...], overlap: float) -> Null:
 
     The same in every process: the seed is fixed. A p-value is only computed where it can matter (q < 1).
     """
-    if looks[0] < 2 or any(after <= before for before, after in pairwise(looks)):
-        raise RequestError(f"looks must rise from 2 seeds or more, not {', '.join(map(str, looks))}")
     draw = np.random.default_rng(0)
     weights, size = _weights(looks), 10_000
     minima = []

@@ -138,7 +138,7 @@ def paired(
     return Difference(mean, mean - half, mean + half, p, detectable(n - 1, level / questions) * error)
 
 
-def detectable(freedom: int, level: float, power: float = 0.8) -> float:
+def detectable(freedom: float, level: float, power: float = 0.8) -> float:
     """The shift, in standard errors, that a two-sided t-test at this level finds with this power."""
     edge = float(stdtrit(freedom, 1 - level / 2))
     far = 1.5 * edge + 2  # beyond any answer; much further out, nctdtr is NaN
