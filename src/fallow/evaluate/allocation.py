@@ -70,6 +70,7 @@ class Progress(NamedTuple):
 
     @property
     def p(self) -> Floats:
+        """Of a verdict in either direction."""
         return np.minimum(self.better, self.worse)
 
 
