@@ -34,7 +34,6 @@ ENGINES = {
 }
 NEEDS = {"ray": ("Ray", "ray"), "dask": ("Dask", "distributed")}
 THREADS = ("OMP", "MKL", "OPENBLAS", "BLIS", "VECLIB", "NUMBA", "NUMEXPR")  # libraries that have their own
-HERE = "127.0.0.1"  # a cluster that is started for one call is nobody else's
 
 
 @dataclass(frozen=True)
@@ -157,14 +156,12 @@ def _ray(address: str | None, workers: int | None) -> Iterator[Engine]:
     from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 
     ours = not ray.is_initialized()
-    options: dict[str, Any] = {"address": address}
-    if address is None:
-        options = {"num_cpus": workers, "include_dashboard": False, "_node_ip_address": HERE}
+    options: dict[str, Any] = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
     try:
         if address and ours:
             _knock(address)
         if ours:
-            with deaf():
+            with deaf(), _loopback(address is None):
                 ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
     except (OSError, ValueError, RuntimeError) as error:
         where = f"there is no Ray cluster at {address}" if address else "Ray does not start here"
@@ -182,14 +179,28 @@ def _ray(address: str | None, workers: int | None) -> Iterator[Engine]:
 
 
 @contextmanager
+def _loopback(only: bool) -> Iterator[None]:
+    """A cluster that is started for one call is nobody else's: Ray that may not form clusters listens to us alone."""
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = before and not only
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
 def _dask(address: str | None, workers: int | None) -> Iterator[Engine]:
+    import dask
     from distributed import Client, KilledWorker, LocalCluster
 
     cluster = None
-    with deaf():
+    with deaf(), dask.config.set({"distributed.scheduler.allowed-failures": 0}):  # we try again ourselves
         if address is None:
             cluster = LocalCluster(
-                n_workers=workers or joblib.cpu_count(), threads_per_worker=1, dashboard_address=None,
+                n_workers=workers or joblib.cpu_count(), threads_per_worker=1, dashboard_address="127.0.0.1:0",
                 silence_logs=logging.ERROR,
             )  # fmt: skip
         try:
