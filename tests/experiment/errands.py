@@ -17,6 +17,11 @@ def double(folder: Path, number: int) -> dict[str, Any]:
     return {"twice": 2 * number, "pair": (number, number)}
 
 
+def read(folder: Path, times: int, file: str) -> int:
+    mark(folder)
+    return times * int(Path(file).read_text())
+
+
 def report(folder: Path) -> dict[str, Any]:
     """Where and how the work is done."""
     import torch

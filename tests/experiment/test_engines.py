@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,29 @@ def test_clusters(name: str, module: str, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(runner, "ATTEMPTS", 1)
     lost = ran(tmp_path / "lost", *deadly(True, None), engine=name)
     assert (lost["r0"].reason, lost["r1"].reason) == (runner.KILLED, None)
+
+
+@pytest.mark.xdist_group("clusters")
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs /proc to see sockets")
+def test_a_ray_of_our_own_listens_to_us_alone() -> None:
+    pytest.importorskip("ray")
+    before = listening()
+    with engines.engine("ray", None, 1):
+        addresses = {address.rpartition(":")[0] for address in listening() - before}
+    assert addresses
+    assert all(address.endswith("0100007F") for address in addresses)
+
+
+def listening() -> set[str]:
+    """The sockets at which Ray's processes listen, as the kernel writes them."""
+    rays: set[str] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it may end meanwhile
+            words = (process / "cmdline").read_bytes()
+            if b"ray::" in words or b"/ray/" in words:
+                rays.update(os.readlink(link) for link in (process / "fd").iterdir())
+    rows = [line.split() for kind in ("tcp", "tcp6") for line in Path("/proc/net", kind).read_text().splitlines()[1:]]
+    return {row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in rays}
 
 
 @pytest.mark.xdist_group("clusters")

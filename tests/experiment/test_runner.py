@@ -16,7 +16,7 @@ import torch
 from fallow.base.errors import RequestError, WorkError
 from fallow.base.lock import locked
 from fallow.experiment import Outcomes, Policy, Run, State, each, epochs_done, grid, opened, run, runner
-from tests.experiment.errands import attempts, double, fail, patient, unspeakable
+from tests.experiment.errands import attempts, double, fail, patient, read, unspeakable
 
 HERE = "tests.experiment.errands:"
 
@@ -48,6 +48,15 @@ def test_values_by_name_and_nothing_twice(tmp_path: Path) -> None:
     assert more == found | {"d": {"twice": 10, "pair": [5, 5]}}
     assert set(counts(tmp_path / "out").values()) == {1}
     assert each(double, {}, tmp_path / "none", workers=1) == {}
+
+
+def test_paths_do_not_make_another_run(tmp_path: Path) -> None:
+    out, files = tmp_path / "out", [tmp_path / name for name in ("here", "there")]
+    for file in files:
+        file.write_text("7")
+    for file in files:
+        assert each(read, {"a": {"times": 2}}, out, paths={"file": str(file)}, workers=1) == {"a": 14}
+    assert counts(out) == {"a": 1}
 
 
 def test_a_lost_database_is_made_again_from_the_folders(tmp_path: Path) -> None:

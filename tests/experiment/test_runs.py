@@ -8,9 +8,9 @@ from fallow.experiment.runs import identity
 
 
 def test_names_are_names_of_folders() -> None:
-    for name in ("a", "digits-mlp-lw+fam=0.1-3f-seed0", "decay-1.0e-04", "x" * 200):
+    for name in ("a", "digits-mlp-lw+fam=0.1-3f-seed0", "decay-1.0e-04", ".x", "x" * 240):
         assert Run(name, "tests.experiment.errands:double").name == name
-    for name in ("", "a/b", "..", ".hidden", "a b", "x" * 201, "a\n"):
+    for name in ("", "a/b", "..", ".", "a b", "x" * 241, "a\n"):
         with pytest.raises(ValueError, match="cannot name a run"):
             Run(name, "tests.experiment.errands:double")
 
@@ -33,7 +33,7 @@ def test_identity_is_work_arguments_and_what_came_before() -> None:
     work = "tests.experiment.e:f"
     a, other = Run("a", work, {"x": 1, "y": 2}), Run("a", work, {"x": 2})
     b = Run("b", work, after=("a",))
-    assert identity(a, {}) == identity(Run("c", work, {"y": 2, "x": 1}, cost=9), {})
+    assert identity(a, {}) == identity(Run("c", work, {"y": 2, "x": 1}, cost=9, paths={"root": "/"}), {})
     assert len({identity(run, {}) for run in (a, other, Run("a", work + "f", {"x": 1, "y": 2}))}) == 3
     assert identity(b, {"a": a}) != identity(b, {"a": other})
     assert identity(b, {"a": a}) != identity(Run("b", work), {})

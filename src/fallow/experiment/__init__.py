@@ -17,7 +17,9 @@ nothing is done twice; failed runs become outcomes with a reason and are tried a
 >>> outcomes = run(grid(runs), Path("out"), identity={"epochs": 5}, engine="ray")  # doctest: +SKIP
 >>> outcomes["student"].value, outcomes["student"].reason, outcomes["student"].seconds  # doctest: +SKIP
 
-``each(function, jobs, folder=None, *, identity, engine, address, workers, device, watch, progress, what)``
+``Run(name, work, arguments={}, cost=1.0, after=(), paths={})``
+    ``paths`` are arguments that say where things are; a run that finds them elsewhere is still the same run.
+``each(function, jobs, folder=None, *, paths, identity, engine, address, workers, device, watch, progress, what)``
     the values by name; a WorkError if a run failed.
 ``run(policy, folder=None, *, identity, engine, address, workers, device, watch, progress, what)``
     the outcomes by name, failures among them; ``values(outcomes)`` raises if there are any.

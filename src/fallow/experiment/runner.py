@@ -96,6 +96,7 @@ def each(
     jobs: Mapping[str, dict[str, Any]],
     folder: Path | None = None,
     *,
+    paths: dict[str, str] | None = None,
     identity: dict[str, Any] | None = None,
     engine: str = "local",
     address: str | None = None,
@@ -105,11 +106,13 @@ def each(
     progress: Progress | None = None,
     what: str = "experiment",
 ) -> dict[str, Any]:
-    """The values of ``function(folder, **arguments)`` for the arguments of every job, by the job's name.
+    """The values of ``function(folder, **arguments, **paths)`` for the arguments of every job, by the job's name.
 
-    The function stands in a module of fallow; every call has a folder of its own. For the options see :func:`run`.
+    The function stands in a module of fallow; every call has a folder of its own. ``paths`` are the same for all and
+    do not make another run of it. For the options see :func:`run`.
     """
-    runs = [Run(name, f"{function.__module__}:{function.__name__}", arguments) for name, arguments in jobs.items()]
+    work = f"{function.__module__}:{function.__name__}"
+    runs = [Run(name, work, arguments, paths=paths or {}) for name, arguments in jobs.items()]
     found = values(
         run(
             grid(runs), folder, identity=identity, engine=engine, address=address, workers=workers, device=device,
@@ -199,7 +202,7 @@ class Experiment:
         self.wanted = answer
         ended, at_work = (found.run for found in self.state.outcomes.values()), self.at_work.values()
         runs: dict[str, Run] = {}
-        for run in (*ended, *at_work, *answer):
+        for run in (*answer, *ended, *at_work):
             if runs.setdefault(run.name, run) != run:
                 raise ValueError(f"the policy wants two different runs named {run.name!r}")
         for run in answer:

@@ -12,12 +12,12 @@ from typing import Any
 from fallow.base.errors import WorkError
 
 HOME = "fallow."  # where work comes from: no name out of a file or a flag makes a worker import anything else
-NAME = re.compile(r"[\w+=-][\w.+=,@-]{0,199}")
+NAME = re.compile(r"(?!\.\.?$)[\w.+=,@-]{1,240}")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One piece of work: ``function(folder, **arguments)`` in a worker, in a folder of its own.
+    """One piece of work: ``function(folder, **arguments, **paths)`` in a worker, in a folder of its own.
 
     ``after`` names runs that must be done first; what they left is in ``folder.parent / name``.
     """
@@ -27,6 +27,7 @@ class Run:
     arguments: dict[str, Any] = field(default_factory=dict, hash=False)  # plain values, as JSON has them
     cost: float = 1.0  # relative to the others: for the time left, and long ones start first
     after: tuple[str, ...] = ()
+    paths: dict[str, str] = field(default_factory=dict, hash=False)  # arguments too, that decide nothing but where
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):

@@ -27,7 +27,7 @@ from fallow.experiment.runs import Run, plain
 
 RUNS, LOCKS, TOKEN = "runs", "locks", "token.txt"  # in the experiment's folder
 STOP = "stop"  # a file there that asks all workers, wherever they are, to stop
-OUTCOME, IDENTITY = "outcome.json", "identity.txt"  # in the run's folder
+OUTCOME = "outcome.json"  # in the run's folder
 FOLLOW = 0.5  # seconds between two looks at the parent
 ALONE = threading.Lock()  # a cluster may work in threads, and torch's random state belongs to the whole process
 
@@ -80,10 +80,11 @@ def perform(task: Task) -> dict[str, Any] | None:
         if (task.home / STOP).exists():
             return None
         # a worker whose parent was killed may still be in here
-        with locked(task.home / LOCKS / task.run.name, wait=True), _one_thread(), _as_current(task):
+        lock = task.home / LOCKS / task.run.name
+        with locked(lock, wait=True), _one_thread(), _as_current(task):
             record = outcome(folder, task.identity)
             if record is None:
-                _own(folder, task.identity)
+                _clear(folder, lock, task.identity)
                 record = _record(task, folder)
                 if record is not None:
                     files.write_json(folder / OUTCOME, record)
@@ -99,20 +100,21 @@ def outcome(folder: Path, identity: str) -> dict[str, Any] | None:
     return record if record["identity"] == identity and record["reason"] is None else None
 
 
-def _own(folder: Path, identity: str) -> None:
-    """The folder of this run: what another one of the same name left there is none of ours."""
-    mark = folder / IDENTITY
-    if folder.exists() and not (mark.exists() and mark.read_text() == identity):
-        shutil.rmtree(folder)
+def _clear(folder: Path, lock: Path, identity: str) -> None:
+    """Leave in the folder what this very run left there before; the lock file says whose folder it is."""
+    if lock.read_text() != identity:
+        if folder.exists():
+            shutil.rmtree(folder)
+        lock.write_text(identity)
     folder.mkdir(parents=True, exist_ok=True)
-    files.write(mark, identity.encode())
+    (folder / OUTCOME).unlink(missing_ok=True)  # of a failure
 
 
 def _record(task: Task, folder: Path) -> dict[str, Any] | None:
     value, reason, began = None, None, time.perf_counter()
     try:
         module, _, name = task.run.work.partition(":")
-        value = plain(getattr(import_module(module), name)(folder, **task.run.arguments))
+        value = plain(getattr(import_module(module), name)(folder, **task.run.arguments, **task.run.paths))
     except Halted:
         return None
     except FallowError as error:
