@@ -21,13 +21,15 @@ LOOP = """
 import sys
 import torch
 from fallow import fit
-from fallow.comparison.plan import Plan, cells
+from fallow.comparison.plan import Plan
+from fallow.comparison.policy import runs
 from fallow.data import load
 torch.set_num_threads(1)
 plan = Plan(data=("digits",), methods=("llf", "ema"), seeds=4, settings={"epochs": 12})
-for cell in cells(plan, {"digits": load("digits")}):
-    out = f"{sys.argv[1]}/{cell.folder}"
-    fit(cell.model, load("digits", seed=cell.seed), cell.method, out=out, test_at_end=True, **cell.settings)
+for run in runs(plan, {"digits": load("digits")}, {"digits": ""}):
+    asked, seed = run.arguments, run.arguments["seed"]
+    data, out = load("digits", seed=seed), f"{sys.argv[1]}/{run.name}"
+    fit(asked["model"], data, asked["method"], out=out, test_at_end=True, seed=seed, **asked["settings"])
 """
 
 

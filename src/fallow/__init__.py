@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fallow.adaptation.inner import adapt
     from fallow.adaptation.learner import Learner
     from fallow.base.errors import FallowError, RequestError, WorkError
+    from fallow.comparison import compare
     from fallow.core.method import Method
     from fallow.core.settings import Settings
     from fallow.data import Data
@@ -72,6 +73,7 @@ __version__ = "0.1.0"
 # imported when first used, so that `fallow --help` needs no torch
 _HOMES = {
     "fallow.base.errors": ("FallowError", "RequestError", "WorkError"),
+    "fallow.comparison": ("compare",),
     "fallow.core.method": ("Method",),
     "fallow.core.settings": ("Settings",),
     "fallow.data": ("Data",),
@@ -114,6 +116,6 @@ __all__ = [
     "FewShotResult", "Finetune", "FixMatch", "ImplicitDecay", "LearnedRates", "Learner", "Long", "MetaSGD", "Method",
     "Mixup", "MultiStepLoss", "Normal", "Partition", "Prediction", "Predictor", "ProtoNet", "RequestError", "Rescale",
     "Restart", "Result", "Settings", "Sinusoid", "Tasks", "Tuned", "WorkError", "adapt", "ascend", "attenuate",
-    "descend", "fewshot", "fit", "hypergradient", "insert_norms", "redraw", "relative_flatness", "rescale",
+    "compare", "descend", "fewshot", "fit", "hypergradient", "insert_norms", "redraw", "relative_flatness", "rescale",
     "reset_state", "slim", "split_groups", "tune",
 ]  # fmt: skip

@@ -55,7 +55,7 @@ def test_the_verdict_table_and_the_paths(compare: Run) -> None:
     assert lines[8].startswith("best model: out/best/best.safetensors (")
     assert lines[9] == "  fallow predict out image.png"
     assert lines[10:] == ["report: out/report.html"]
-    for name in ("report.html", "results.csv", "plan.toml", "comparison.db", "best/best.safetensors"):
+    for name in ("report.html", "results.csv", "plan.toml", "experiment.db", "best/best.safetensors"):
         assert Path("out", name).is_file()
 
     assert err[0].startswith(
@@ -173,7 +173,7 @@ def test_quick_and_defaults(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
         asked.append((plan, out))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fallow.comparison, "compare", spy)
+    monkeypatch.setattr(fallow.comparison, "execute", spy)
     for words in (("digits",), ("digits", "--quick"), ("digits", "--quick", "--seeds", 5)):
         assert run("compare", *words).code == 130
     plain, quick, more = (plan for plan, _ in asked)
@@ -316,8 +316,8 @@ def test_outputs_that_are_something_else(compare: Run) -> None:
     for words in (("--lr", 0.5), ("--train", 20), ("--seed", 3), ("--quick",)):
         assert "out holds another comparison: its " in compare("few.npz", "--out", "out", *words).refused()
     assert state(Path("out")) == before
-    Path("out/comparison.db").write_text("this is no database, but it is long enough to be read as one" * 20)
-    assert "comparison.db is no comparison of fallow" in compare("few.npz", "--out", "out").refused()
+    Path("out/experiment.db").write_text("this is no database, but it is long enough to be read as one" * 20)
+    assert "experiment.db is no experiment of fallow" in compare("few.npz", "--out", "out").refused()
 
 
 # ---- the process ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fallow.comparison import Plan, compare
+from fallow.comparison import Plan, execute
 from fallow.comparison.run import Comparison
 
 MODEL = "mlp:hidden=8,8"
@@ -34,7 +34,7 @@ def plan(data: str | list[str], *methods: str, **changes: Any) -> Plan:
 
 def ran(asked: Plan, out: Path, **options: Any) -> Comparison:
     """The comparison, in this process."""
-    return compare(asked, out, **{"workers": 1} | options)
+    return execute(asked, out, **{"workers": 1} | options)
 
 
 def results(out: Path) -> list[dict[str, str]]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fallow.comparison import Plan, compare
+from fallow.comparison import Plan, execute
 
 
 def test_the_report_says_why_if_asked(tmp_path: Path) -> None:
@@ -10,10 +10,10 @@ def test_the_report_says_why_if_asked(tmp_path: Path) -> None:
         data=("digits",), methods=("ema",), models=("mlp:hidden=4,4",), seeds=1, train=60,
         settings={"generations": 2, "epochs": 1},
     )  # fmt: skip
-    plain = compare(plan, tmp_path, workers=1)
+    plain = execute(plan, tmp_path, workers=1)
     assert 'id="why"' not in (tmp_path / "report.html").read_text()
     heard: list[str] = []
-    compare(plan, tmp_path, workers=1, diagnose=True, told=lambda now, done: heard.append(now))
+    execute(plan, tmp_path, workers=1, diagnose=True, diagnosing=lambda now, done: heard.append(now))
     page = (tmp_path / "report.html").read_text()
     assert 'id="why"' in page
     assert "mean prediction depth" in page

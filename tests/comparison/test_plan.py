@@ -1,19 +1,15 @@
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 import fallow
-from fallow import methods
 from fallow.base.errors import RequestError
-from fallow.comparison.plan import STEPS, Cell, Plan, cells, default_folder, model_for, settings_for, slug, split_names
-from fallow.core.method import Method
-from fallow.data import load
+from fallow.comparison.plan import STEPS, Plan, default_folder, model_for, settings_for, split_names
 from fallow.methods.plain import Normal, Restart
-from tests.comparison.small import MODEL, arrays, plan
+from tests.comparison.small import MODEL, plan
 
 FULL = Plan.of(
     data=["digits", "my images/Ärger 🙂", 'a"b\\c', "del\x7fete"], methods=["llf", "seal:scale=0.1,late=freeze"],
@@ -130,91 +126,6 @@ def test_a_method_in_several_spellings_is_one_method(spellings: list[str]) -> No
 )
 def test_names_in_one_string(text: str, names: list[str]) -> None:
     assert split_names(text) == names
-
-
-def planned(asked: Plan) -> dict[tuple[str, int], Cell]:
-    loaded = {source: load(source, seed=asked.seed, val=asked.val, train=asked.train) for source in asked.data}
-    return {(cell.method, cell.seed): cell for cell in cells(asked, loaded)}
-
-
-@dataclasses.dataclass(eq=False)
-class Twice(Method):
-    """Needs two passes a step, as SAM does."""
-
-    name = "twice"
-    summary = "two passes a step"
-    passes: ClassVar[float] = 2.0
-
-
-class TwiceRestarting(Twice):
-    name = "twice-restarting"
-    generational = True
-
-
-class Thrice(Twice):
-    name = "thrice"
-    passes = 3.0
-
-
-@pytest.fixture
-def costly(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in (Twice, TwiceRestarting, Thrice):
-        monkeypatch.setitem(methods.REGISTRY, kind.name, kind)
-
-
-@pytest.mark.usefixtures("costly")
-def test_equal_compute(tmp_path: Path) -> None:
-    data = arrays(tmp_path / "few.npz")  # 38 to train on: three steps an epoch
-    asked = plan(data, "twice", "twice-restarting", "thrice", settings={"generations": 4, "epochs": 5})
-    found = planned(asked)
-    assert found["long", 0].steps == found["restart", 0].steps == 4 * 5 * 3
-    assert found["normal", 0].steps == 5 * 3
-    assert found["twice", 0].steps == 2 * 5 * 3  # exactly half, though 5 epochs have no half
-    assert found["thrice", 0].steps == 7 * 3  # 20/3 epochs
-    assert found["twice-restarting", 0].steps == 4 * 2 * 3
-    for cell in found.values():  # the training makes of the settings what was planned
-        method = methods.build(cell.method)
-        generations, epochs = method.plan(cell.settings["generations"], cell.settings["epochs"])
-        assert generations * epochs == cell.epochs
-        assert cell.passes == cell.steps * method.passes
-    steps = planned(dataclasses.replace(asked, budget="steps"))
-    assert {cell.steps for (name, _), cell in steps.items() if name != "normal"} == {4 * 5 * 3}
-
-
-@pytest.mark.usefixtures("costly")
-def test_costly_methods_have_one_epoch_at_least(tmp_path: Path) -> None:
-    found = planned(plan(arrays(tmp_path / "few.npz"), "thrice", settings={"generations": 1, "epochs": 1}))
-    assert found["thrice", 0].epochs == 1
-
-
-def test_every_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-    data = [arrays(tmp_path / "one" / "same.npz"), arrays(tmp_path / "two" / "same.npz")]
-    asked = plan(data, "seal:scale=0.1", "seal:scale=0.5", "llf+ema", models=["mlp:hidden=8,8", "mlp:hidden=8", "mlp"])
-    loaded = {source: load(source) for source in data}
-    found = cells(asked, loaded)
-    assert len(found) == 2 * 2 * 3 * 6
-    assert len({cell.folder for cell in found}) == len(found)
-    assert all(cell.folder.startswith("runs/same-mlp-") for cell in found)
-    assert all(len(Path(cell.folder).name) < 255 for cell in found)
-    assert cells(asked, loaded) == found  # always the same ones
-
-
-def test_long_names_still_fit_a_file_system(tmp_path: Path) -> None:
-    long = "seal:share=0.125,scale=0.123456,late=redraw,reverse=True,decay=False,momentum=keep,ascent=adaptive"
-    other = long.replace("adaptive", "adaptive,rho=0.5")
-    found = planned(plan(arrays(tmp_path / f"{'x' * 200}.npz"), f"{long}+ema", f"{other}+ema"))
-    names = {Path(cell.folder).name for cell in found.values()}
-    assert len(names) == len(found)
-    assert max(map(len, names)) < 255
-    assert slug("a/b c:d=1,é") == "a_b_c_d=1"
-
-
-def test_long_runs_of_a_seed_start_first(tmp_path: Path) -> None:
-    data = arrays(tmp_path / "few.npz")
-    order = [(cell.seed, cell.passes) for cell in cells(plan(data, "llf"), {data: load(data)})]
-    assert order == sorted(order, key=lambda item: (item[0], -item[1]))
 
 
 def test_defaults_follow_from_the_data() -> None:

@@ -22,17 +22,18 @@ from torch import Tensor
 from fallow import Predictor, methods, models
 from fallow.base.errors import RequestError, WorkError
 from fallow.base.lock import locked
-from fallow.comparison import run as running
 from fallow.comparison.best import keep
-from fallow.comparison.plan import Plan, cells
-from fallow.comparison.run import Comparison, collect, describe
-from fallow.comparison.store import Store
-from fallow.comparison.work import outcome
+from fallow.comparison.plan import Plan
+from fallow.comparison.policy import epochs
+from fallow.comparison.run import Comparison, describe
 from fallow.core import checkpoint, loop
 from fallow.core.context import Batch, Context
 from fallow.core.method import Method
 from fallow.data import load
 from fallow.data.examples import digest
+from fallow.experiment import State, runner
+from fallow.experiment.folder import home
+from fallow.experiment.store import Store
 from fallow.training import fit as fitting
 from tests.comparison.small import MODEL, arrays, plan, ran, results, state
 
@@ -108,6 +109,11 @@ def test_every_method_starts_from_the_same_pretrained_weights(seen: Any, data: s
         ran(asked, tmp_path / "out")
 
 
+def reasons(out: Path) -> list[str | None]:
+    """How the runs ended, by what their workers left."""
+    return [json.loads(path.read_text())["reason"] for path in out.glob("runs/*/outcome.json")]
+
+
 # ---- failures -----------------------------------------------------------------------------------------
 
 
@@ -177,8 +183,8 @@ def test_a_failure_that_a_killed_parent_did_not_see_is_tried_again(data: str, tm
     out = tmp_path / "out"
     asked = plan(data, "stumble")
     ran(asked, out)
-    Store(out / "comparison.db").forget_failures()  # it is in the run's folder alone
-    assert [found["reason"] for path in out.glob("runs/*") if (found := outcome(path)) and "reason" in found]
+    Store(out / "experiment.db").forget_failures()  # it is in the run's folder alone
+    assert list(filter(None, reasons(out)))
     Stumble.repaired = True
     assert all(o.reason is None for o in ran(asked, out).outcomes.values())
 
@@ -295,17 +301,18 @@ def test_folders_that_cannot_be_used(data: str, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_a_killed_process_had_just_made(data: str, tmp_path: Path) -> None:
-    (tmp_path / "out" / "locks").mkdir(parents=True)
-    (tmp_path / "out" / ".token.17.fallow").write_text("half")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "lock").touch()
+    (tmp_path / "out" / ".token.txt.17.fallow").write_text("half")
     ran(plan(data, seeds=1), tmp_path / "out")
-    assert not (tmp_path / "out" / ".token.17.fallow").exists()
+    assert not (tmp_path / "out" / ".token.txt.17.fallow").exists()
 
 
 def test_two_processes_do_not_share_a_folder(data: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     ran(plan(data, seeds=1), out)
     busy = r"another process is at work in .*out: wait for it, or choose another --out"
-    with locked(out / "locks" / "comparison", wait=False), pytest.raises(RequestError, match=busy):
+    with locked(out / "lock", wait=False), pytest.raises(RequestError, match=busy):
         ran(plan(data, seeds=1), out)
     ran(plan(data, seeds=1), out)
 
@@ -389,26 +396,18 @@ def test_the_users_threads_stay_as_they_were(data: str, tmp_path: Path) -> None:
 
 
 def test_progress_counts_the_epochs_of_each_method(data: str, tmp_path: Path) -> None:
-    asked = plan(data, "ema", seeds=1, settings={"epochs": 4})
-    loaded = {data: load(data)}
-    comparison = Comparison(tmp_path, asked, cells(asked, loaded), loaded)
-    store = Store(tmp_path / "comparison.db")
-    for cell in comparison.cells:
-        (tmp_path / cell.folder).mkdir(parents=True)
-        (tmp_path / cell.folder / "metrics.jsonl").write_text("{}\n" * (cell.epochs // 2))
-    collect(comparison, store)
-    assert set(comparison.progress.values()) == {0.5}
-    assert comparison.seconds_left() is not None
-    done, total = comparison.passes()
-    assert done == total / 2
-    comparison.before = done
-    assert comparison.seconds_left() is None
+    done = ran(plan(data, "llf", "sam", seeds=1, settings={"epochs": 4}), tmp_path / "out")
+    assert [epochs(run) for run in done.runs] == [8, 8, 8, 4, 4]
+    for run in done.runs:
+        rows = (tmp_path / "out" / "runs" / run.name / "metrics.jsonl").read_text().splitlines()
+        assert len(rows) == epochs(run)
+    assert done.state.cost() == (done.state.cost()[1],) * 2
 
 
 def test_a_display_that_breaks_is_not_hidden(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "WATCH", 0.01)
+    monkeypatch.setattr(runner, "WATCH", 0.01)
 
-    def broken(_: Comparison) -> None:
+    def broken(_: State) -> None:
         raise WorkError("no room on the screen")
 
     with pytest.raises(WorkError, match="no room on the screen"):
@@ -416,13 +415,13 @@ def test_a_display_that_breaks_is_not_hidden(data: str, tmp_path: Path, monkeypa
 
 
 def test_ctrl_c_stops_and_the_same_call_goes_on(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "WATCH", 0.01)
+    monkeypatch.setattr(runner, "WATCH", 0.01)
     asked = plan(data, "llf", seeds=1, settings={"epochs": 20})
     before: dict[str, tuple[int, str]] = {}
 
-    def interrupt(comparison: Comparison) -> None:
-        if comparison.outcomes and not before:
-            folders = tuple(comparison.outcomes)
+    def interrupt(now: State) -> None:
+        if now.outcomes and not before:
+            folders = tuple(f"runs/{name}/" for name in now.outcomes)
             before.update({k: v for k, v in state(tmp_path / "out").items() if k.startswith(folders)})
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -432,9 +431,7 @@ def test_ctrl_c_stops_and_the_same_call_goes_on(data: str, tmp_path: Path, monke
     assert signal.getsignal(signal.SIGINT) == handler
     done = len(list((tmp_path / "out").glob("runs/*/outcome.json")))
     assert 0 < done < 4
-    assert not any(
-        "reason" in (outcome(path) or {}) for path in (tmp_path / "out").glob("runs/*")
-    )  # to stop is no failure
+    assert not any(reasons(tmp_path / "out"))  # to stop is no failure
     assert not (tmp_path / "out" / "stop").exists()
     ran(asked, tmp_path / "out")
     assert before.items() <= state(tmp_path / "out").items()
@@ -502,7 +499,7 @@ def test_sigkill_of_a_worker_then_of_the_parent(tmp_path: Path) -> None:
 
     try:
         until(lambda: any(path.stat().st_size for path in out.glob("runs/*/metrics.jsonl")), child)
-        with pytest.raises(RequestError, match="another process is at work"), running._home(out):
+        with pytest.raises(RequestError, match="another process is at work"), home(out, "comparison"):
             pass
         first, so_far = workers(child.pid), done()
         assert len(first) == 2
@@ -573,7 +570,7 @@ def test_the_best_model_is_the_winners(score: str, tmp_path: Path) -> None:
 
 
 def part(seed: int, done: Comparison) -> Any:
-    return load("digits", seed=seed, **dict(running.load_options(done.plan))).test
+    return load("digits", seed=seed, **done.plan.load_options()).test
 
 
 def test_the_snippet_of_a_model_that_takes_no_images(data: str, tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fallow.base.errors import RequestError, Stopped, WorkError
+
+if TYPE_CHECKING:
+    from fallow.comparison.run import Comparison
 
 
 def compare(
@@ -87,16 +90,27 @@ def compare(
     folder = out or default_folder(whole)
 
     from fallow import comparison as package
+    from fallow.cli import comparing
     from fallow.cli.live import Live
 
     try:
         with Live() as live:
-            done = package.compare(
+
+            def began(comparison: Comparison) -> None:
+                comparing.introduce(comparison)
+                live.line = lambda outcome: comparing.line(comparison, outcome.run)
+                live.table = lambda _: comparing.table(comparison)
+
+            def diagnosing(now: str, share: float) -> None:
+                once = None if share else "diagnosing the models of the first seed"
+                live.say(f"diagnosing: {100 * share:.0f} % done, {now}", once)
+
+            done = package.execute(
                 whole, folder, engine=engine, address=address, workers=workers, device=device, diagnose=diagnose,
-                began=live.began, watch=live.show, told=live.diagnosing,
+                began=began, watch=live.show, diagnosing=diagnosing,
             )  # fmt: skip
     except KeyboardInterrupt:
-        kept = ": the same command goes on where it was" if (folder / "comparison.db").exists() else ""
+        kept = ": the same command goes on where it was" if (folder / "experiment.db").exists() else ""
         raise Stopped(f"stopped{kept}") from None
     findings = done.findings()
     if as_json:

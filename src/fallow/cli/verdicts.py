@@ -25,7 +25,7 @@ def verdicts(comparison: Comparison, findings: Findings) -> None:
     _failures(comparison)
     if findings.winner is not None:
         print(f"best model: {comparison.folder / 'best' / 'best.safetensors'} ({findings.winner.method})")
-        if comparison.data_of(findings.winner).pictures:
+        if comparison.loaded[comparison.source_of(findings.winner)].pictures:
             print(f"  fallow predict {shlex.quote(str(comparison.folder))} image.png")
     print(f"report: {comparison.folder / 'report.html'}")
 
@@ -33,11 +33,9 @@ def verdicts(comparison: Comparison, findings: Findings) -> None:
 def _failures(comparison: Comparison) -> None:
     """Why runs failed, each reason once."""
     seeds: dict[tuple[str, str, str, str], list[int]] = {}
-    for cell in comparison.cells:
-        found = comparison.outcomes[cell.folder]
+    for found in map(comparison.named, comparison.outcomes.values()):
         if found.reason is not None:
-            where = (comparison.labels[cell.data], cell.model, cell.method, found.reason)
-            seeds.setdefault(where, []).append(cell.seed)
+            seeds.setdefault((found.data, found.model, found.method, found.reason), []).append(found.seed)
     for (data, model, method, reason), which in list(seeds.items())[:REASONS]:
         numbers = ", ".join(map(str, sorted(which)))
         print(f"failed: {method} on {data} ({model}), seed{'s' * (len(which) > 1)} {numbers}: {reason}")

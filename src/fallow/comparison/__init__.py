@@ -1,8 +1,7 @@
-"""Which method generalises best on this data, with evidence: plan → runs → store → findings → report.
+"""Which method generalises best on this data, with evidence: plan → runs → findings → report.
 
->>> from fallow.comparison import Plan, compare
->>> plan = Plan(data=("digits",), methods=("ema",), seeds=2, quick=True)
->>> done = compare(plan, "comparisons/digits")  # doctest: +SKIP
+>>> from fallow import compare
+>>> done = compare("digits", methods="ema", seeds=2, quick=True)  # doctest: +SKIP
 >>> done.findings().sentence  # doctest: +SKIP
 'On digits, no method is shown to beat long, the same compute spent plainly: …'
 """
@@ -10,21 +9,101 @@
 from __future__ import annotations
 
 import shlex
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fallow.comparison.plan import Plan
+from fallow.comparison.plan import METHODS, QUICK_SEEDS, SEEDS, Plan, default_folder, split_names
 
 if TYPE_CHECKING:
     from fallow.comparison.run import Comparison
     from fallow.diagnose.run import Diagnosis
+    from fallow.experiment import State
 
-__all__ = ["Plan", "compare"]
+__all__ = ["Plan", "compare", "execute"]
+
+Names = str | Sequence[str]
 
 
 def compare(
+    data: Names,
+    methods: Names = METHODS,
+    *,
+    models: Names = (),
+    seeds: int | None = None,
+    seed: int = 0,
+    quick: bool = False,
+    budget: str = "passes",
+    score: str = "last",
+    train: int | None = None,
+    val: float = 0.2,
+    size: int | None = None,
+    strict: bool = False,
+    weights: str | Path | None = None,
+    generations: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    settings: dict[str, Any] | None = None,
+    out: str | Path | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    device: str = "auto",
+    diagnose: bool = False,
+    watch: Callable[[State], None] | None = None,
+) -> Comparison:
+    """Compare methods on data at equal compute, and say with statistics which helps.
+
+    Interrupted, the same call goes on; asked for more methods or seeds, it runs what is missing.
+
+    Parameters
+    ----------
+    data : bundled names or paths, one or more.
+    methods, models : names with settings, in a list or in one text: ``"llf,seal:scale=0.1"``. The controls belong to
+        every comparison; without models, one that fits the data.
+    seeds, seed : how many (5; 2 with ``quick``), and the first of them.
+    quick : a first look, with a quarter of the epochs.
+    budget : what is equal between the methods, "passes" (forward-backward) or "steps".
+    score : which epoch counts, the "last", or the "best" on validation.
+    train, val, size, strict : how the data are loaded, see :func:`fallow.data.load`.
+    weights : a file of pretrained weights from which every method starts.
+    generations, epochs, batch_size, lr : of the training; what is not given follows from the data.
+    settings : other settings of the training, see :class:`fallow.Settings`.
+    out : the folder of the comparison, by default comparisons/NAME.
+    engine, address, workers, device : where the runs work, see :func:`fallow.experiment.run`.
+    diagnose : the report says why, too.
+    watch : called with the experiment's state several times a second.
+
+    """
+    own = {"generations": generations, "epochs": epochs, "batch_size": batch_size, "lr": lr}
+    plan = Plan(
+        data=(data,) if isinstance(data, str) else tuple(data),
+        methods=_names(methods),
+        models=_names(models),
+        seeds=seeds if seeds is not None else QUICK_SEEDS if quick else SEEDS,
+        seed=seed,
+        quick=quick,
+        budget=budget,
+        score=score,
+        train=train,
+        val=val,
+        size=size,
+        strict=strict,
+        weights=str(weights) if weights is not None else None,
+        settings=own | (settings or {}),
+    )
+    where = Path(out) if out is not None else default_folder(plan)
+    return execute(
+        plan, where, engine=engine, address=address, workers=workers, device=device, diagnose=diagnose, watch=watch
+    )
+
+
+def _names(given: Names) -> tuple[str, ...]:
+    return tuple(split_names(given) if isinstance(given, str) else given)
+
+
+def execute(
     plan: Plan,
     out: str | Path,
     *,
@@ -34,30 +113,46 @@ def compare(
     device: str = "auto",
     diagnose: bool = False,
     began: Callable[[Comparison], None] | None = None,
-    watch: Callable[[Comparison], None] | None = None,
-    told: Callable[[str, float], None] | None = None,
+    watch: Callable[[State], None] | None = None,
+    diagnosing: Callable[[str, float], None] | None = None,
 ) -> Comparison:
     """Run what a plan lacks, and leave the verdicts, the winner's model and ``report.html`` in ``out``.
 
     ``diagnose`` adds to the report why: curvature, depth, margins, flatness, and whether they order the methods as
-    accuracy does. ``began`` is called once before the first run, ``watch`` several times a second, ``told`` with what
-    is being diagnosed and the share that is done. Killed anywhere, the same call goes on; with more methods, seeds,
-    data sets or models in the plan, only what is missing runs.
+    accuracy does. ``began`` is called once before the first run, ``watch`` several times a second, ``diagnosing`` with
+    what is being diagnosed and the share that is done. Killed anywhere, the same call goes on; with more methods,
+    seeds, data sets or models in the plan, only what is missing runs.
     """
-    from fallow.comparison.engines import check
-    from fallow.comparison.run import opened, run
+    from fallow.comparison.policy import epochs, policy
+    from fallow.comparison.run import begun
     from fallow.core.engine import find_device
+    from fallow.experiment import check, epochs_done
 
     check(engine, address, workers)
     if engine == "local":
         find_device(device)
-    with opened(plan, Path(out), device) as (comparison, store, tasks):
-        if began is not None:
-            began(comparison)
-        run(comparison, store, tasks, engine_name=engine, address=address, workers=workers, watch=watch)
-        store.write("seconds", (store.read("seconds") or 0.0) + time.monotonic() - comparison.started)
-        found = _diagnose(comparison, told) if diagnose else None
-        _report(comparison, store.read("seconds"), found)
+    with begun(plan, Path(out)) as (comparison, experiment):
+        waiting = [began] if began is not None else []
+
+        def watching(state: State) -> None:
+            if waiting:
+                waiting.pop()(comparison)
+            if watch is not None:
+                watch(state)
+
+        experiment.run(
+            policy(comparison.plan, comparison.loaded, experiment.store.read("data")),
+            engine=engine,
+            address=address,
+            workers=workers,
+            device=device,
+            watch=watching,
+            progress=lambda run, folder: epochs_done(folder, epochs(run)),
+        )
+        seconds = (experiment.store.read("seconds") or 0.0) + comparison.state.seconds()
+        experiment.store.write("seconds", seconds)
+        found = _diagnose(comparison, diagnosing) if diagnose else None
+        _report(comparison, seconds, found)
     return comparison
 
 
@@ -70,6 +165,7 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
     plan = comparison.plan
     best = keep(comparison, findings.winner) if findings.winner is not None else None
     notes = [note for data in comparison.loaded.values() for note in data.notes]
+    models = (run.arguments["model"] for run in comparison.runs)
     settings = {}
     if len(plan.data) == 1:
         whole = comparison.settings(plan.data[0])
@@ -77,14 +173,14 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
     about = About(
         title=f"fallow compare: {' and '.join(comparison.labels.values())}",
         command=f"fallow compare --plan {shlex.quote(str(comparison.folder / 'plan.toml'))} --out NEW",
-        plan=plan.describe() | {"models": list(dict.fromkeys(cell.model for cell in comparison.cells))} | settings,
+        plan=plan.describe() | {"models": list(dict.fromkeys(models))} | settings,
         versions=versions() | {"threads": 1},
         notes=list(dict.fromkeys(notes)),
         budget=plan.budget,
         seconds=seconds,
     )
-    named = {cell.folder: comparison.outcomes[cell.folder] for cell in comparison.cells}
-    write(comparison.folder, findings, [comparison.named(o) for o in named.values()], best, about, found)
+    named = [comparison.named(outcome) for outcome in comparison.outcomes.values()]
+    write(comparison.folder, findings, named, best, about, found)
 
 
 def _diagnose(comparison: Comparison, told: Callable[[str, float], None] | None) -> Diagnosis | None:
@@ -94,15 +190,12 @@ def _diagnose(comparison: Comparison, told: Callable[[str, float], None] | None)
 
     setting = comparison.findings().settings[0]
     means = {row.method: row.estimate.mean for row in setting.rows if row.estimate is not None}
-    cells = [
-        cell
-        for cell in comparison.cells
-        if (comparison.labels[cell.data], cell.model, cell.seed) == (setting.data, setting.model, comparison.plan.seed)
-        and comparison.outcomes[cell.folder].reason is None
-    ]
-    if not cells:
+    done = [o for o in map(comparison.named, comparison.outcomes.values()) if o.reason is None]
+    wanted = (setting.data, setting.model, comparison.plan.seed)
+    first = [comparison.folder / o.folder for o in done if (o.data, o.model, o.seed) == wanted]
+    if not first:
         return None
-    models = subjects([comparison.folder / cell.folder for cell in cells], weights=comparison.plan.score)
+    models = subjects(first, weights=comparison.plan.score)
     for model in models:
         model.accuracy = means.get(model.method)
     return diagnose(models, quick=True, progress=told)

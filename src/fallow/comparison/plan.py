@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 import re
@@ -96,6 +95,10 @@ class Plan:
         """The keys of a TOML file, not checked yet: flags may add to them."""
         return toml.read(path, "plan")
 
+    def load_options(self) -> dict[str, Any]:
+        """How to load a data set, besides its seed."""
+        return {"train": self.train, "val": self.val, "size": self.size, "strict": self.strict}
+
     def toml(self) -> str:
         """As a file that ``fallow compare --plan`` takes."""
         return toml.text({key: value for key, value in self.describe().items() if value != {}})
@@ -123,21 +126,6 @@ class Plan:
         return dataclasses.replace(self, **union, seeds=max(stored["seeds"], self.seeds))
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run of a plan, with everything decided."""
-
-    data: str
-    model: str
-    method: str
-    seed: int
-    folder: str  # below the comparison's
-    epochs: int  # all generations together
-    steps: int  # of the optimiser
-    passes: float  # forward-backward passes, as planned
-    settings: dict[str, Any] = field(hash=False)
-
-
 def settings_for(plan: Plan, examples: int) -> dict[str, Any]:
     """The settings of a data set with so many training examples: those given, the rest by its size."""
     chosen = dict(plan.settings)
@@ -163,34 +151,6 @@ def model_for(shape: tuple[int, ...]) -> str:
     return "scnn:width=8,dense=64" if max(shape[1:]) <= 16 else "scnn:width=16,dense=128"
 
 
-def cells(plan: Plan, loaded: dict[str, Any]) -> list[Cell]:
-    """Every run, ordered so that a seed's data is loaded once and long runs start first."""
-    from fallow.methods import build
-
-    found: list[Cell] = []
-    for name in plan.data:
-        data = loaded[name]
-        examples = data.describe()["sizes"]["train"]
-        settings = settings_for(plan, examples)
-        steps = -(-examples // settings["batch_size"])
-        for seed in range(plan.seed, plan.seed + plan.seeds):
-            here = []
-            for model in plan.models or (model_for(data.shape),):
-                for spec in plan.methods:
-                    method = build(spec)
-                    own = settings | {"seed": seed}
-                    generations, each = method.plan(settings["generations"], settings["epochs"])
-                    if plan.budget == "passes" and method.passes != 1:
-                        each = max(1, round(each / method.passes))
-                        own |= {"generations": generations, "epochs": each}  # of which its plan is the same
-                    epochs = generations * each
-                    folder = _folder(data.name, name, model, spec, seed)
-                    passes = epochs * steps * method.passes
-                    here.append(Cell(name, model, spec, seed, folder, epochs, epochs * steps, passes, own))
-            found += sorted(here, key=lambda cell: -cell.passes)
-    return found
-
-
 def split_names(text: str) -> list[str]:
     """Names in one string, separated by blanks or commas; a comma before ``key=`` belongs to a name's settings.
 
@@ -206,12 +166,6 @@ def split_names(text: str) -> list[str]:
 def slug(text: str) -> str:
     """Text as part of a file's name."""
     return re.sub(r"[^A-Za-z0-9.+=-]+", "_", text).strip("_")[:LONGEST]
-
-
-def _folder(name: str, source: str, model: str, method: str, seed: int) -> str:
-    """A name to recognise, and a digest, since two sources may have the same name."""
-    digest = hashlib.sha256(json.dumps([source, model, method]).encode()).hexdigest()[:6]
-    return f"runs/{slug(name)}-{slug(model.partition(':')[0])}-{slug(method)}-{digest}-seed{seed}"
 
 
 def _source(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Run a plan: what is missing, side by side; killed anywhere, the same call goes on."""
+"""Carry out a plan: what is missing runs, side by side; killed anywhere, the same call goes on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
-import signal
-import threading
-import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,28 +14,51 @@ from typing import Any
 
 from fallow.base import files
 from fallow.base.errors import RequestError
-from fallow.base.lock import locked
-from fallow.comparison.engines import engine
 from fallow.comparison.findings import BASELINE, CONTROLS, Findings, Outcome, find
-from fallow.comparison.plan import Cell, Plan, cells
-from fallow.comparison.store import Store
-from fallow.comparison.work import OUTCOME, STOP, Task, absolute, outcome, work
+from fallow.comparison.plan import Plan
+from fallow.comparison.policy import runs
+from fallow.comparison.work import absolute
+from fallow.experiment import Experiment, Run, State, opened
 
-WATCH = 0.25  # seconds between two looks at the runs' folders
 
-
-@dataclass
+@dataclass(repr=False)
 class Comparison:
     """A comparison as it stands, for the terminal and the report."""
 
     folder: Path
     plan: Plan
-    cells: list[Cell]
     loaded: dict[str, Any]  # source → Data, of the first seed
-    outcomes: dict[str, Outcome] = field(default_factory=dict)  # by the run's folder
-    progress: dict[str, float] = field(default_factory=dict)  # by the run's folder: the share of its passes
-    started: float = field(default_factory=time.monotonic)
-    before: float = 0.0  # passes that were done when this process began
+    state: State = field(default_factory=State)
+
+    def __repr__(self) -> str:
+        data, done = " and ".join(self.labels.values()), len(self.state.outcomes)
+        methods, seeds = len(self.plan.methods), self.plan.seeds
+        return (
+            f"Comparison({data}: {methods} methods × {seeds} seeds, {done} of {len(self.runs)} runs done; "
+            f"{self.folder / 'report.html'})"
+        )
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run, in the order of the plan."""
+        return list(self.state.runs.values())
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """What the runs gave that ended, by name, in the order of the plan."""
+        ended = self.state.outcomes
+        return {run.name: self.outcome(run) for run in self.runs if run.name in ended}
+
+    def outcome(self, run: Run) -> Outcome:
+        """What a run gave, by the epoch that counts."""
+        ended, asked = self.state.outcomes[run.name], run.arguments
+        value = ended.value or {}
+        score = value.get(self.plan.score) or {}
+        return Outcome(
+            asked["data"], asked["model"], asked["method"], asked["seed"], f"runs/{run.name}", ended.reason,
+            score.get("test_accuracy"), score.get("val_accuracy"), value.get("seconds", 0.0), value.get("steps", 0),
+            value.get("passes", 0.0),
+        )  # fmt: skip
 
     @property
     def labels(self) -> dict[str, str]:
@@ -53,261 +72,103 @@ class Comparison:
 
     def settings(self, source: str) -> dict[str, Any]:
         """The settings of the training on a data set, as ordinary training has them."""
-        return next(cell.settings for cell in self.cells if (cell.data, cell.method) == (source, BASELINE))
+        asked = (run.arguments for run in self.runs)
+        return next(each["settings"] for each in asked if (each["data"], each["method"]) == (source, BASELINE))
 
-    def data_of(self, outcome: Outcome) -> Any:
-        """The data of an outcome, named or not."""
-        return next(self.loaded[cell.data] for cell in self.cells if cell.folder == outcome.folder)
-
-    def passes(self) -> tuple[float, float]:
-        """Forward-backward passes done, and in all."""
-        done = sum(
-            cell.passes * (1.0 if cell.folder in self.outcomes else self.progress.get(cell.folder, 0.0))
-            for cell in self.cells
-        )
-        return done, sum(cell.passes for cell in self.cells)
-
-    def seconds_left(self) -> float | None:
-        """By the pace of this process; None before there is one."""
-        done, total = self.passes()
-        gained = done - self.before
-        return (time.monotonic() - self.started) / gained * (total - done) if gained > 0 else None
+    def source_of(self, outcome: Outcome) -> str:
+        """The source of the data of an outcome, named or not."""
+        return self.state.runs[Path(outcome.folder).name].arguments["data"]
 
     def findings(self) -> Findings:
         """The verdicts on what is done so far."""
         labels = self.labels
-        named = [self.named(self.outcomes[cell.folder]) for cell in self.cells if cell.folder in self.outcomes]
+        named = [self.named(outcome) for outcome in self.outcomes.values()]
         described = {labels[source]: data.describe() for source, data in self.loaded.items()}
         overlaps = {labels[source]: data.overlap for source, data in self.loaded.items()}
         return find(named, described, overlaps, self.plan.budget)
 
 
 @contextmanager
-def opened(plan: Plan, folder: Path, device: str = "auto") -> Iterator[tuple[Comparison, Store, list[Task]]]:
-    """A comparison with what is left to run; nothing is written before the request is known to be right."""
+def begun(plan: Plan, folder: Path) -> Iterator[tuple[Comparison, Experiment]]:
+    """A comparison in its folder; nothing is written before the request is known to be right."""
+    loaded = _loaded(plan)
+    versions = {source: version(data) for source, data in loaded.items()}
+    _check(plan, loaded, versions, folder)
+    with opened(folder, "comparison") as experiment:
+        store = experiment.store
+        stored = store.read("plan")
+        if stored is not None:
+            plan = plan.merged(stored, folder)
+            loaded = _loaded(plan, loaded)
+        _check_unchanged(experiment, plan, {source: version(data) for source, data in loaded.items()})
+        store.write("plan", plan.describe())
+        files.write(folder / "plan.toml", plan.toml().encode())
+        yield Comparison(folder, plan, loaded, experiment.state), experiment
+
+
+def version(data: Any) -> str:
+    """A digest of all parts of a data set."""
+    from fallow.data.examples import digest
+
+    parts = " ".join(digest(part) for part in (data.train, data.val, data.test) if part is not None)
+    return hashlib.sha256(parts.encode()).hexdigest()
+
+
+def _loaded(plan: Plan, known: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The data sets of a plan, of its first seed."""
     from fallow.data import load
 
-    options = load_options(plan)
-    loaded = {source: load(source, seed=plan.seed, **dict(options)) for source in plan.data}
-    _check(plan, loaded, folder)
-    with _home(folder):
-        store = Store(folder / "comparison.db")
-        try:
-            stored = store.read("plan")
-            if stored is not None:
-                plan = plan.merged(stored, folder)
-                loaded = {s: loaded.get(s) or load(s, seed=plan.seed, **dict(options)) for s in plan.data}
-            _check_unchanged(store, plan, loaded, folder)
-            store.write("plan", plan.describe())
-            files.write(folder / "plan.toml", plan.toml().encode())
-            comparison = Comparison(folder, plan, cells(plan, loaded), loaded)
-            collect(comparison, store)  # a parent that was killed may not have seen what its workers left
-            _restart_failures(store, folder)
-            collect(comparison, store)
-            yield comparison, store, _tasks(comparison, store.read("data"), device, options)
-        finally:
-            store.close()
+    known = known or {}
+    return {s: known.get(s) or load(s, seed=plan.seed, **plan.load_options()) for s in plan.data}
 
 
-def run(
-    comparison: Comparison,
-    store: Store,
-    tasks: list[Task],
-    *,
-    engine_name: str = "local",
-    address: str | None = None,
-    workers: int | None = None,
-    watch: Callable[[Comparison], None] | None = None,
-) -> None:
-    """Run the tasks on an engine; the folders are watched, and what is done goes to the store at once."""
-    comparison.before, comparison.started = comparison.passes()[0], time.monotonic()
-    if not tasks:
-        return
-    if engine_name != "local":
-        tasks = [dataclasses.replace(task, parent=None) for task in tasks]
-    failure: list[BaseException] = []
-    with _stoppable(comparison.folder / STOP), engine(engine_name, address, workers) as run_all:
-        stop = threading.Event()
-
-        def watching() -> None:
-            mine = Store(store.path)  # SQLite wants a connection for each thread; this is the only one that writes
-            try:
-                while not stop.wait(WATCH):
-                    collect(comparison, mine)
-                    if watch is not None:
-                        watch(comparison)
-            except BaseException as error:
-                failure.append(error)
-            finally:
-                mine.close()
-
-        watcher = threading.Thread(target=watching, daemon=True)
-        watcher.start()
-        try:
-            run_all(tasks, work)
-        finally:
-            stop.set()
-            watcher.join()
-    if failure:
-        raise failure[0]
-    collect(comparison, store)
-    for task in tasks:
-        if task.cell.folder not in comparison.outcomes:
-            store.add(task.cell, {"reason": "its process was killed again and again: perhaps for want of memory"})
-    collect(comparison, store)
-    if watch is not None:
-        watch(comparison)
-
-
-@contextmanager
-def _stoppable(flag: Path) -> Iterator[None]:
-    """A first Ctrl-C asks the workers to stop, on whatever machine; a second one does not wait for them."""
-    flag.unlink(missing_ok=True)
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ask(*_: object) -> None:
-        signal.signal(signal.SIGINT, before)
-        flag.touch()
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        asked = flag.exists()
-        flag.unlink(missing_ok=True)
-    if asked:
-        raise KeyboardInterrupt
-
-
-def collect(comparison: Comparison, store: Store) -> None:
-    """Bring the store, and the comparison, to what the folders of the runs say."""
-    known = store.outcomes(comparison.plan.score)
-    fresh = False
-    for cell in comparison.cells:
-        if cell.folder in known:
-            continue
-        record = outcome(comparison.folder / cell.folder)
-        if record is not None:
-            store.add(cell, record)
-            fresh = True
-        else:
-            comparison.progress[cell.folder] = _progress(comparison.folder / cell.folder, cell)
-    comparison.outcomes = store.outcomes(comparison.plan.score) if fresh else known
-
-
-def _progress(folder: Path, cell: Cell) -> float:
-    """The share of a running cell's epochs that are in its metrics."""
-    try:
-        with open(folder / "metrics.jsonl", "rb") as file:
-            epochs = sum(1 for _ in file)
-    except OSError:
-        return 0.0
-    return min(1.0, epochs / cell.epochs)
-
-
-def load_options(plan: Plan) -> tuple[tuple[str, Any], ...]:
-    """How to load a data set, besides its seed."""
-    options: dict[str, Any] = {"train": plan.train, "val": plan.val, "size": plan.size, "strict": plan.strict}
-    return tuple(options.items())
-
-
-def _check(plan: Plan, loaded: dict[str, Any], folder: Path) -> None:
+def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder: Path) -> None:
     """What would fail in every run is refused before the first."""
     import torch
 
     from fallow.training.fit import prepare
 
     for source in loaded:
-        if folder.resolve().is_relative_to(absolute(source)):
+        if folder.resolve().is_relative_to(absolute(source, os.getcwd())):
             raise RequestError(f"{folder} is inside the data {source}: choose another --out")
     fine: set[str] = set()
     refusals: list[RequestError] = []
-    for cell in cells(dataclasses.replace(plan, seeds=1), loaded):
-        if cell.method in fine and cell.method != BASELINE:
+    for run in runs(dataclasses.replace(plan, seeds=1), loaded, versions):
+        asked = run.arguments
+        method = asked["method"]
+        if method in fine and method != BASELINE:
             continue
         try:
             with torch.random.fork_rng():
                 prepare(
-                    cell.model, loaded[cell.data], cell.method, weights=plan.weights, device="cpu", workers=0,
-                    **cell.settings,
+                    asked["model"], loaded[asked["data"]], method, weights=plan.weights, device="cpu", workers=0,
+                    seed=asked["seed"], **asked["settings"],
                 )  # fmt: skip
-            fine.add(cell.method)
+            fine.add(method)
         except RequestError as error:
-            if cell.method == BASELINE:
+            if method == BASELINE:
                 raise
             refusals.append(error)
-    asked = {method for method in plan.methods if method not in (BASELINE, *CONTROLS)}
-    if asked and not asked & fine:  # one that fits another data set, or is one of many, fails there with its reason
+    contestants = {method for method in plan.methods if method not in (BASELINE, *CONTROLS)}
+    if contestants and not contestants & fine:  # one that fits another data set, or is one of many, fails there
         raise refusals[0]
 
 
-def _check_unchanged(store: Store, plan: Plan, loaded: dict[str, Any], folder: Path) -> None:
+def _check_unchanged(experiment: Experiment, plan: Plan, versions: dict[str, str]) -> None:
     """The data, or the file of pretrained weights, may have changed since the comparison began."""
-    from fallow.data.examples import digest
-    from fallow.training.fit import digest as digest_of
+    from fallow.training.fit import digest
 
-    weights = digest_of(Path(plan.weights)) if plan.weights else None
+    store, folder = experiment.store, experiment.folder
+    weights = digest(Path(plan.weights)) if plan.weights else None
     if store.read("plan") is None:
         store.write("weights", weights)
     elif store.read("weights") != weights:
         raise RequestError(f"{folder} holds a comparison that began from other weights: choose another --out")
     known = store.read("data") or {}
-    for source, data in loaded.items():
-        parts = " ".join(digest(part) for part in (data.train, data.val, data.test) if part is not None)
-        found = hashlib.sha256(parts.encode()).hexdigest()
+    for source, found in versions.items():
         if known.setdefault(source, found) != found:
             raise RequestError(f"{source} has changed since the comparison in {folder} began: choose another --out")
     store.write("data", known)
-
-
-@contextmanager
-def _home(folder: Path) -> Iterator[None]:
-    """The folder of a comparison, ours alone while we work."""
-    if folder.exists() and not folder.is_dir():
-        raise RequestError(f"{folder} is a file: --out needs a folder")
-    token, locks = folder / "token", folder / "locks"
-    # a process that was killed as it began left its locks at most
-    strangers = [path for path in folder.glob("*") if path != locks and not files.is_leftover(path)]
-    if strangers and not token.exists():
-        raise RequestError(f"{folder} holds other files and no comparison: choose an empty or a new folder")
-    locks.mkdir(parents=True, exist_ok=True)
-    busy = f"another process is at work in {folder}: wait for it, or choose another --out"
-    with locked(locks / "comparison", wait=False, busy=busy):
-        files.sweep(folder)
-        if not token.exists():
-            files.write(token, uuid.uuid4().hex.encode())
-        yield
-
-
-def _restart_failures(store: Store, folder: Path) -> None:
-    """Failed runs are tried again, from their last checkpoint."""
-    for found in store.outcomes("last").values():
-        if found.reason is not None:
-            (folder / found.folder / OUTCOME).unlink(missing_ok=True)
-    store.forget_failures()
-
-
-def _tasks(
-    comparison: Comparison, versions: dict[str, str], device: str, options: tuple[tuple[str, Any], ...]
-) -> list[Task]:
-    """What is left to run."""
-    import torch
-
-    plan, home = comparison.plan, comparison.folder.resolve()
-    token = (home / "token").read_text()
-    weights = str(Path(plan.weights).resolve()) if plan.weights else None
-    gpus = torch.cuda.device_count() if device == "auto" else 0
-    left = [cell for cell in comparison.cells if cell.folder not in comparison.outcomes]
-    return [
-        Task(
-            cell, home / cell.folder, token, absolute(cell.data), options, versions[cell.data], weights,
-            f"cuda:{i % gpus}" if gpus > 1 else device, os.getpid(),
-        )
-        for i, cell in enumerate(left)
-    ]  # fmt: skip
 
 
 def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def subjects(
 
 def _expand(run: Path) -> list[Path]:
     """A run itself, or those of a comparison's first seed."""
-    if not (run / "comparison.db").exists():
+    if not (run / "runs").is_dir():
         return [run]
     folders = sorted(path.parent for path in run.glob("runs/*/result.json"))
     seeds = sorted({_seed(folder) for folder in folders})

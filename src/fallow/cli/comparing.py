@@ -1,0 +1,70 @@
+"""What a comparison shows while it runs."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fallow.cli.display import duration
+from fallow.cli.live import title
+
+if TYPE_CHECKING:
+    from fallow.comparison.run import Comparison
+    from fallow.experiment import Run
+
+
+def introduce(comparison: Comparison) -> None:
+    """Say what will be compared."""
+    plan = comparison.plan
+    for source, data in comparison.loaded.items():
+        models = dict.fromkeys(run.arguments["model"] for run in comparison.runs if run.arguments["data"] == source)
+        sizes = data.describe()["sizes"]
+        settings = comparison.settings(source)
+        print(
+            f"{comparison.labels[source]}: {sizes['train']} train, {sizes['val']} validation, {sizes['test']} test "
+            f"examples of {len(data.classes)} classes; {len(plan.methods)} methods × {plan.seeds} seeds of "
+            f"{settings['generations']} × {settings['epochs']} epochs; {' and '.join(models)}",
+            file=sys.stderr,
+        )
+        for note in data.notes:
+            print(f"note: {note}", file=sys.stderr)
+
+
+def line(comparison: Comparison, run: Run) -> str:
+    """A run that ended, in words."""
+    found = comparison.named(comparison.outcome(run))
+    how = f"failed: {found.reason}" if found.reason else f"test {100 * (found.test_accuracy or 0):.2f} %"
+    return f"{found.data} {found.model} {found.method} seed {found.seed}: {how} in {found.seconds:.1f} s"
+
+
+def table(comparison: Comparison) -> Any:
+    """A row for every method."""
+    from rich.table import Table
+    from rich.text import Text
+
+    outcomes, progress = comparison.outcomes, comparison.state.progress
+    shown = Table(title=title(comparison.state), title_justify="left", box=None)
+    shown.add_column("method")
+    for name in ("seeds", "running", "test accuracy so far", "a run takes"):
+        shown.add_column(name, justify="right")
+    for source in comparison.plan.data:
+        if len(comparison.plan.data) > 1:
+            shown.add_row(Text(comparison.labels[source], "bold"))  # no text from the data is markup
+        for method in comparison.plan.methods:
+            names = [
+                run.name
+                for run in comparison.runs
+                if (run.arguments["data"], run.arguments["method"]) == (source, method)
+            ]
+            found = [outcomes[name] for name in names if name in outcomes]
+            scores = [o.test_accuracy for o in found if o.test_accuracy is not None]
+            failed = sum(o.reason is not None for o in found)
+            shown.add_row(
+                Text(method),
+                f"{len(scores)}/{len(names)}" + (f" ({failed} failed)" if failed else ""),
+                " ".join(f"{100 * progress[name]:.0f} %" for name in names if progress.get(name)),
+                f"{100 * statistics.fmean(scores):.2f} %" if scores else "",
+                duration(statistics.fmean(o.seconds for o in found)) if found else "",
+            )
+    return shown

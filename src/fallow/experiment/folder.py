@@ -1,0 +1,83 @@
+"""The folder of an experiment: ours alone while we work, and the same experiment when we come back."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fallow.base import files
+from fallow.base.errors import RequestError
+from fallow.base.lock import locked
+from fallow.experiment.runs import plain
+from fallow.experiment.store import Store
+from fallow.experiment.worker import LOCKS, RUNS, STOP, TOKEN
+
+DATABASE, LOCK = "experiment.db", "lock"
+
+
+@contextmanager
+def home(folder: Path, what: str) -> Iterator[Store]:
+    """Lock the folder, made if it is not there, and open its store."""
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"{folder} is a file: --out needs a folder")
+    token = folder / TOKEN
+    # a process that was killed as it began left its lock at most
+    strangers = [path for path in folder.glob("*") if path.name != LOCK and not files.is_leftover(path)]
+    if strangers and not token.exists():
+        raise RequestError(f"{folder} holds other files and no {what}: choose an empty or a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    busy = f"another process is at work in {folder}: wait for it, or choose another --out"
+    with locked(folder / LOCK, wait=False, busy=busy):
+        files.sweep(folder)
+        if not token.exists():
+            files.write(token, uuid.uuid4().hex.encode())
+        for name in (LOCKS, RUNS):
+            (folder / name).mkdir(exist_ok=True)
+        store = Store(folder / DATABASE)
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+def same(store: Store, folder: Path, what: str, identity: dict[str, Any]) -> None:
+    """Refuse a folder that holds an experiment of another identity."""
+    mine, stored = plain(identity), store.read("identity")
+    if stored is None:
+        store.write("identity", mine)
+        return
+    for key in stored | mine:
+        if stored.get(key) != mine.get(key):
+            raise RequestError(
+                f"{folder} holds another {what}: its {key} is {stored.get(key)!r}, not {mine.get(key)!r}; "
+                "choose another --out"
+            )
+
+
+@contextmanager
+def stoppable(folder: Path) -> Iterator[Path]:
+    """A first Ctrl-C asks the workers to stop, by the file that is given; a second one does not wait for them."""
+    flag = folder / STOP
+    flag.unlink(missing_ok=True)
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+
+    def ask(*_: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        flag.touch()
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield flag
+        asked = flag.exists()
+        flag.unlink(missing_ok=True)  # not after a second Ctrl-C: a cluster's workers may not have seen it yet
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
