@@ -63,7 +63,7 @@ def compare(
 
 def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> None:
     from fallow.comparison.best import keep
-    from fallow.comparison.report import About, write
+    from fallow.comparison.page import About, write
     from fallow.core.record import versions
 
     findings = comparison.findings()

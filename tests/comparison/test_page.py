@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 from fallow.comparison.best import Best, Mistake
+from fallow.comparison.cost import spread
+from fallow.comparison.curves import read
 from fallow.comparison.findings import Findings, Outcome, find
-from fallow.comparison.report import About, write
-from fallow.comparison.report.cost import spread
-from fallow.comparison.report.curves import read
-from fallow.comparison.report.pictures import picture
-from fallow.comparison.report.style import DARK, LIGHT
+from fallow.comparison.page import About, write
+from fallow.report.pictures import picture
+from fallow.report.style import DARK, LIGHT
 
 EVIL = "<script>alert(1)</script>"
 METHODS = {  # mean accuracy, generations, epochs, passes a step
