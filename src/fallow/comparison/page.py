@@ -89,7 +89,7 @@ def _page(
     sections = []
     for i, part in enumerate(parts):
         level = 2 if len(parts) == 1 else 3
-        inside = _inside(say, part, level, explain=i == 0)
+        inside = _inside(say, part, level, i == 0, shown)
         if level == 2:
             sections += inside
         else:
@@ -117,7 +117,7 @@ def _page(
     )
 
 
-def _inside(say: Any, part: Part, level: int, explain: bool) -> list[Section]:
+def _inside(say: Any, part: Part, level: int, explain: bool, shown: Shown) -> list[Section]:
     """What there is to say of one setting."""
     found = [
         Section("Ranking", [say.ranking(part, explain)], f"{part.anchor}-ranking"),
@@ -126,7 +126,8 @@ def _inside(say: Any, part: Part, level: int, explain: bool) -> list[Section]:
     if part.curves:
         found.append(Section("Learning curves", [say.curves(part)], f"{part.anchor}-curves"))
     if part.cost:
-        found.append(Section("Against cost", [say.cost(part, explain)], f"{part.anchor}-cost", "Cost"))
+        title = words.capitalised(f"{shown.words} against cost")
+        found.append(Section(title, [say.cost(part, explain)], f"{part.anchor}-cost", "Cost"))
     return found
 
 

@@ -147,10 +147,11 @@ def lines(
 def spanned(drawn: Sequence[Line], kind: str = "linear") -> Point:
     """The values that curves and their bands reach, and a little more."""
     values = [value for one in drawn for _, value in one.points]
-    values += [end for one in drawn for pair in one.band or () for end in pair if kind != "log" or end > 0]
+    bands = [end for one in drawn for pair in one.band or () for end in pair]
+    values += [end for end in bands if math.isfinite(end) and (kind != "log" or end > 0)]
     low, high = min(values), max(values)
-    if kind == "log":
-        return low / 1.3, high * 1.3
+    if kind != "linear":
+        return low * (1.3 if low < 0 else 1 / 1.3), high * (1.3 if high > 0 else 1 / 1.3)
     pad = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     return low - pad, high + pad
 

@@ -121,14 +121,14 @@ def forest(
     """The interval plot as a figure of its own: names at the left, numbers at the right; bars if it is ``filled``."""
     left = min(190.0, 16 + EM * max(len(clean(bar.label)) for bar in bars))
     right = 16 + EM * max(len(bar.words) for bar in bars)
-    width, top = max(left + 320 + right, 16 + EM * len(clean(head))), 34.0
+    width, top = max(left + 320 + right, 16 + EM * len(clean(head))), 34.0 if head else 8.0
     always = [v for v in (zero, *(bar.theirs for bar in bars)) if v is not None]
     ends = domain(bars, *always, shown=shown) if kind == "linear" else _decades([bar.mean for bar in bars])
     if filled and zero is not None:
         ends = zero, ends[1]
     scale = Scale(*ends, left + 6, left + 314, kind)
     bottom = top + ROW * len(bars)
-    pieces = [text(8, 16, head, "name")]
+    pieces = [text(8, 16, head, "name")] if head else []
     for t, number in shown.marks(scale, 5, zero is not None and not filled):
         pieces += [
             line(scale(t), top, scale(t), bottom, "rule"),

@@ -11,6 +11,8 @@ from fallow.report.svg import Drawing
 from fallow.report.tags import joined, tag
 from fallow.report.words import SIGNS, breakable, plain
 
+Column = str | tuple[str, str]  # the head of a table's column, and its kind
+
 
 def heading(level: int, words: str, anchor: str | None = None) -> Markup:
     """A heading; with an anchor, links lead to it."""
@@ -24,14 +26,11 @@ def paragraph(*words: str, kind: str | None = None) -> Markup:
 
 def box(label: str, inside: str = "", caller: Callable[[], str] | None = None) -> Markup:
     """What may be wider than the page: it scrolls by itself."""
-    return tag(
-        "div", Markup(caller() if caller else inside), class_="scroll", role="region", tabindex=0, aria_label=label
-    )
+    inside = caller() if caller else inside
+    return tag("div", inside, class_="scroll", role="region", tabindex=0, aria_label=label)
 
 
-def table(
-    caption: str, columns: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[str]], kind: str | None = None
-) -> Markup:
+def table(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], kind: str | None = None) -> Markup:
     """A table whose first column names the rows. Further columns are numbers, to the right, unless they say otherwise:
     "plot", "reason" (long text) or "" (to the left).
     """

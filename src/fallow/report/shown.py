@@ -51,9 +51,9 @@ class Shown:
         """A value with its unit."""
         return self.value(value, digits) + (" %" if self.share and value is not None else "")
 
-    def difference(self, difference: float) -> str:
+    def difference(self, difference: float, digits: int = 1) -> str:
         """A difference with its sign."""
-        return points(difference) if self.share else signed(difference)
+        return points(difference, digits) if self.share else signed(difference)
 
     def size(self, difference: float) -> str:
         """A difference without its sign."""

@@ -146,11 +146,18 @@ class Scale:
         [0.92, 0.94, 0.96, 0.98]
         >>> Scale(0.002, 30, 0, 1, "log").ticks()
         [0.01, 0.1, 1.0, 10.0]
+        >>> Scale(0.3, 6, 0, 1, "log").ticks()
+        [0.5, 1.0, 2.0, 5.0]
         >>> Scale(-2, 2, 0, 1, "symlog").ticks()
         [-1.0, -0.01, 0.0, 0.01, 1.0]
         """
-        if self.kind == "log" and len(powers := _powers(self.low, self.high, about)) > 1:
-            return powers
+        if self.kind == "log":
+            found = _powers(self.low, self.high, about)
+            if len(found) < 3:  # round values between them, too
+                found = [m * 10.0**k for k in _decades(self.low, self.high) for m in (1, 2, 5)]
+                found = [float(f"{t:.6g}") for t in found if self.low <= t <= self.high]
+            if len(found) > 1:
+                return found
         if self.kind == "symlog":
             above, below = (_powers(EVEN, end, (about + 1) // 2) for end in (self.high, -self.low))
             return [*(-t for t in reversed(below)), 0.0, *above]
@@ -168,10 +175,14 @@ class Scale:
         return value
 
 
+def _decades(low: float, high: float) -> range:
+    """The powers of ten from below one value to another."""
+    return range(math.floor(math.log10(low) + 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
+
+
 def _powers(low: float, high: float, about: int) -> list[float]:
     """Powers of ten between two values, about so many: the largest, and every so many below it."""
     if high < low:
         return []
-    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
-    stride = max(1, math.ceil((last - first + 1) / about))
-    return [10.0**power for power in range(last, first - 1, -stride)][::-1]
+    inside = [power for power in _decades(low, high) if power > math.log10(low) - 1e-9]
+    return [10.0**power for power in inside[:: -max(1, math.ceil(len(inside) / about))]][::-1]

@@ -63,14 +63,14 @@ def percent(share: float | None, digits: int = 1) -> str:
     return "–" if share is None else f"{100 * min(1.0, max(0.0, share)):.{digits}f}"
 
 
-def points(difference: float) -> str:
+def points(difference: float, digits: int = 1) -> str:
     """A difference in percentage points, with its sign.
 
     >>> points(-0.0123), points(0.004), points(-0.0001)
     ('−1.2', '+0.4', '0.0')
     """
-    text = f"{100 * difference:+.1f}"
-    return "0.0" if float(text) == 0 else text.replace("-", MINUS)
+    text = f"{100 * difference:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
 
 
 def number(value: float | None, digits: int = 4) -> str:
