@@ -10,6 +10,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from fallow.report.svg import EM, Drawing, Scale, dots, group, legend, line, path, stroke, text, window
+from fallow.report.tags import short
 from fallow.report.words import clean, number
 
 WIDTH, HEIGHT = 420.0, 230.0
@@ -86,9 +87,11 @@ def frame(
     pieces.append(line(left, bottom, right, bottom, "zero"))
     if x.names:
         for place, name in enumerate(x.names):
-            label = text(0, 0, name, "soft", "end" if turned else "middle", limit=int(max(70 / 0.62, room) / EM))
-            moved = f"translate({across(place):.1f} {bottom + 13:.1f})" + (" rotate(-38)" if turned else "")
-            pieces.append(group(label, transform=moved))
+            at = across(place)
+            limit = int((min(70 / 0.62, at / 0.79) if turned else room) / EM)  # sine and cosine of the turn
+            label = text(0, 0, name, "soft", "end" if turned else "middle", limit=limit)
+            turn = " rotate(-38)" if turned else ""
+            pieces.append(group(label, transform=f"translate({short(at)} {short(bottom + 13)}){turn}"))
     else:
         ticks = [t for t in across.ticks(5) if not x.counts or t == int(t)]
         pieces += [text(min(across(t), right - 6), bottom + 15, number(t, 3), "soft", "middle") for t in ticks]

@@ -119,11 +119,15 @@ def forest(
     filled: bool = False,
 ) -> Drawing:
     """The interval plot as a figure of its own: names at the left, numbers at the right; bars if it is ``filled``."""
-    left = min(190.0, 16 + EM * max(len(clean(bar.label)) for bar in bars))
+    left = min(190.0, 20 + EM * max(len(clean(bar.label)) for bar in bars))
     right = 16 + EM * max(len(bar.words) for bar in bars)
     width, top = max(left + 320 + right, 16 + EM * len(clean(head))), 34.0 if head else 8.0
     always = [v for v in (zero, *(bar.theirs for bar in bars)) if v is not None]
-    ends = domain(bars, *always, shown=shown) if kind == "linear" else _decades([bar.mean for bar in bars])
+    ends = (
+        domain(bars, *always, shown=shown)
+        if kind == "linear"
+        else _decades([v for bar in bars for v in (bar.mean, bar.low, bar.high, bar.theirs) if v is not None])
+    )
     if filled and zero is not None:
         ends = zero, ends[1]
     scale = Scale(*ends, left + 6, left + 314, kind)
@@ -139,7 +143,7 @@ def forest(
     for i, bar in enumerate(bars):
         y = top + ROW * (i + 0.5)
         pieces += [
-            text(left - 8, y + 4, bar.label, None, "end", limit=int((left - 8) / EM)),
+            text(left - 8, y + 4, bar.label, None, "end", limit=int((left - 16) / EM)),
             cell(bar, scale, y, filled),
             text(left + 328, y + 4, bar.words, "soft"),
         ]

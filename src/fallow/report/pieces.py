@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from fallow.report.svg import Drawing
-from fallow.report.tags import joined, tag
+from fallow.report.tags import tag
 from fallow.report.words import SIGNS, breakable, plain
 
 Column = str | tuple[str, str]  # the head of a table's column, and its kind
@@ -67,27 +67,16 @@ def code(text: str, label: str) -> Markup:
 
 def definitions(values: Mapping[str, Any]) -> Markup:
     """Settings and their values."""
-    return tag(
-        "dl", "\n", *(tag("dt", key) + tag("dd", plain(value)) for key, value in values.items()), class_="settings"
-    )
+    pairs = (tag("dt", key) + tag("dd", plain(value)) for key, value in values.items())
+    return tag("dl", *pairs, class_="settings")
 
 
 def bullets(lines: Sequence[str]) -> Markup:
     """A list."""
-    return tag("ul", "\n", *(tag("li", line) for line in lines))
+    return tag("ul", *(tag("li", line) for line in lines))
 
 
 def said(kind: str, words: str) -> Markup:
     """A verdict: a sign, a colour and words."""
     sign = [tag("span", SIGNS[kind], aria_hidden="true"), " "] if kind in SIGNS else []
     return tag("span", *sign, words, class_=f"v {kind}")
-
-
-def bold(words: str) -> Markup:
-    """Words that stand out."""
-    return tag("b", words)
-
-
-def stacked(*pieces: str) -> Markup:
-    """Pieces below each other."""
-    return joined(pieces)

@@ -8,6 +8,8 @@ from markupsafe import Markup
 
 from fallow.report.words import clean
 
+EMPTY = frozenset({"circle", "img", "line", "path", "rect"})  # elements without an inside
+
 
 def tag(name: str, *inside: str, **attributes: Any) -> Markup:
     """An element; ``class_`` is its class, and an underscore in a name a hyphen.
@@ -20,7 +22,7 @@ def tag(name: str, *inside: str, **attributes: Any) -> Markup:
         for key, value in attributes.items()
         if value is not None
     )
-    if not inside:
+    if name in EMPTY:
         return Markup("<{0}{1}/>").format(Markup(name), written)
     return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), written, joined(inside))
 

@@ -26,9 +26,8 @@ class Curves(Table):
             points = [(float(c.column.split("×")[-1]), c.ours) for c in mine]
             band = [(c.ours - c.spread, c.ours + c.spread) for c in mine]
             drawn.append(Line(row, points, series(i), band, dotted=True))
-        x, y = (Axis(label, "log" if log else "linear") for label, log in self._axes())
+        whole = not self.log_x and all(c.column.isdigit() for c in self.cells)
+        x = Axis(self.along, "log" if self.log_x else "linear", counts=whole)
+        y = Axis(f"in {self.unit}", "log" if self.log_y else "linear")
         made = lines(self.paper, drawn, x, y, size=(640, 340))
         return [made] if made else []
-
-    def _axes(self) -> tuple[tuple[str, bool], tuple[str, bool]]:
-        return (self.along, self.log_x), (f"in {self.unit}", self.log_y)

@@ -49,7 +49,12 @@ def sentence(found: Table) -> str:
     known = [(c, c.paper) for c in found.cells if c.agrees is not None and c.paper is not None]
     seeds = many(max(c.seeds for c in found.cells), "seed")
     if not known:
-        return f"There are no numbers of {found.paper} that ours could agree with: these are ours, over {seeds}."
+        last = [c for c in found.cells if c.column == found.cells[-1].column]
+        low, high = min(last, key=lambda c: c.ours), max(last, key=lambda c: c.ours)
+        return (
+            f"At {low.column}, ours go from {number(low.ours)} ({low.row}) to {number(high.ours)} ({high.row}), in "
+            f"{found.unit}, over {seeds}; {found.paper} gives no numbers that they could agree with."
+        )
     said = f"{sum(bool(c.agrees) for c, _ in known)} of {len(known)} numbers agree with {found.paper} ({seeds})"
     apart = [(abs(c.ours - paper) / (abs(paper) or 1.0), c, paper) for c, paper in known if not c.agrees]
     if not apart:
