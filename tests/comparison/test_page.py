@@ -20,6 +20,7 @@ from fallow.comparison.cost import spread
 from fallow.comparison.curves import read
 from fallow.comparison.findings import Findings, Outcome, find
 from fallow.comparison.page import About, write
+from fallow.report.shown import Shown
 from fallow.report.style import DARK, LIGHT
 from tests.report.looks import EVIL, Elements, opens, plain
 
@@ -274,6 +275,26 @@ def test_no_curves_and_many_classes(tmp_path: Path) -> None:
     assert "Most frequent confusions" in page
     assert "fallow predict" not in page  # no images
     assert not list((tmp_path / "figures").glob("c[uo][rn]*.svg"))
+
+
+def test_another_metric_is_named_everywhere(tmp_path: Path) -> None:
+    rmse = Shown("rmse", "RMSE", share=False, higher=False)
+    found = outcomes(tmp_path)
+    for o in found:
+        if o.reason is None:
+            path = tmp_path / o.folder / "metrics.jsonl"
+            path.write_text(path.read_text().replace("val_accuracy", "val_rmse"))
+    findings = find(found, {"digits": DIGITS}, {"digits": 0.25})
+    whole = write(tmp_path, findings, found, best(findings, DIGITS["classes"]), ABOUT, shown=rmse).read_text("utf-8")
+    page = plain(whole)
+    assert "accuracy" not in whole.lower()
+    assert "left of 0 the method is ahead" in page
+    assert "chosen on validation RMSE" in page
+    assert "RMSE against cost" in page
+    assert "Learning curves" in page
+    row = findings.settings[0].row("llf")
+    assert row.estimate is not None
+    assert f"llf ▲ better {row.estimate.mean:.4g}" in page
 
 
 # ---- files

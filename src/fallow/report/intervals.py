@@ -123,11 +123,7 @@ def forest(
     right = 16 + EM * max(len(bar.words) for bar in bars)
     width, top = max(left + 320 + right, 16 + EM * len(clean(head))), 34.0 if head else 8.0
     always = [v for v in (zero, *(bar.theirs for bar in bars)) if v is not None]
-    ends = (
-        domain(bars, *always, shown=shown)
-        if kind == "linear"
-        else _decades([v for bar in bars for v in (bar.mean, bar.low, bar.high, bar.theirs) if v is not None])
-    )
+    ends = domain(bars, *always, shown=shown) if kind == "linear" else _decades(bars)
     if filled and zero is not None:
         ends = zero, ends[1]
     scale = Scale(*ends, left + 6, left + 314, kind)
@@ -151,7 +147,8 @@ def forest(
     return Drawing(width, bottom + 44, Markup("").join(pieces), says)
 
 
-def _decades(values: Sequence[float]) -> tuple[float, float]:
+def _decades(bars: Sequence[Bar]) -> tuple[float, float]:
     """From the power of ten below the least to the one above the largest."""
-    found = [math.log10(value) for value in values if value > 0] or [0.0]
+    values = [value for bar in bars for value in (bar.mean, bar.low, bar.high, bar.theirs)]
+    found = [math.log10(value) for value in values if value is not None and value > 0] or [0.0]
     return 10.0 ** math.floor(min(found) - 0.05), 10.0 ** math.ceil(max(found) + 0.05)
