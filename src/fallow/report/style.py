@@ -45,13 +45,6 @@ FIGURE = """
 .fig .better { color: var(--better); }
 .fig .worse { color: var(--worse); }
 .fig .quiet { color: var(--muted); }
-.fig .s0 { color: var(--s0); }
-.fig .s1 { color: var(--s1); }
-.fig .s2 { color: var(--s2); }
-.fig .s3 { color: var(--s3); }
-.fig .s4 { color: var(--s4); }
-.fig .s5 { color: var(--s5); }
-.fig .s6 { color: var(--s6); }
 .fig .whisker { stroke: currentColor; stroke-width: 1.6; fill: none; }
 .fig .mark { fill: currentColor; stroke: currentColor; stroke-width: 1.4; }
 .fig .open { fill: var(--paper); }
@@ -66,7 +59,7 @@ FIGURE = """
 .fig .d3 .stroke { stroke-dasharray: 8 2.5 2 2.5; }
 .fig .right { fill: var(--accent); }
 .fig .wrong { fill: var(--worse); }
-"""
+""" + "".join(f".fig .s{i} {{ color: var(--s{i}); }}\n" for i in range(SERIES))
 
 
 def series(i: int, dash: int = 0) -> str:
