@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from fallow.evaluate.metrics import CLASSES, NUMBERS
 from fallow.report import pieces
 from fallow.report.charts import Axis, Line, lines
 from fallow.report.intervals import Bar, forest
@@ -166,8 +167,8 @@ def test_a_metric_has_its_own_words_unit_and_direction() -> None:
         "+0.1",
         "+0.2",
     ]
-    recall = Shown("recall", "recall")
-    assert recall.axis("test") == "test recall in %"
+    assert Shown.of(CLASSES["accuracy"]) == Shown()
+    assert Shown.of(NUMBERS["rmse"]) == Shown("rmse", NUMBERS["rmse"].words, share=False, higher=False)
 
 
 # ---- in a browser

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fallow.evaluate.metrics import Metric
 from fallow.report.svg import Scale
 from fallow.report.words import MINUS, number, percent, points, signed
 
@@ -23,6 +24,11 @@ class Shown:
     words: str = "accuracy"
     share: bool = True
     higher: bool = True  # is better
+
+    @classmethod
+    def of(cls, metric: Metric) -> Shown:
+        """As a metric says of itself."""
+        return cls(metric.name, metric.words, metric.share, metric.higher)
 
     @property
     def factor(self) -> float:
