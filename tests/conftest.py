@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
 
@@ -43,3 +47,17 @@ def images() -> Data:
 @pytest.fixture(scope="session")
 def tasks() -> Episodes:
     return small_tasks()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium, to look at pages."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    if not (program := next(filter(None, map(shutil.which, names)), None)):
+        pytest.skip("there is no Chromium")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    with sync_api.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program, args=flags)
+        yield browser
+        browser.close()

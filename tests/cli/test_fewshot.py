@@ -28,6 +28,10 @@ def test_trains_judges_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "sinusoid: 5-shot tasks; mlp:hidden=40,40,init=torch, maml:steps=2+l2f" in said
     for name in ("fits.svg", "steps.svg"):
         assert (out / name).read_text().startswith("<?xml")
+    assert said.endswith(f"report: {out / 'fewshot.html'}\n")
+    page = (out / "fewshot.html").read_text("utf-8")
+    for words in ("learns new tasks to a test loss of", "Before and after", "--method l2f", "maml:steps=2+l2f"):
+        assert words in page
     again = [*ARGUMENTS, "--out", str(out), "--resume", "--json"]
     code, said, _ = run(monkeypatch, capsys, "sinusoid", "--method", "l2f", "--steps", "2", *again)
     found = json.loads(said)

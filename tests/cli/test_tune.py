@@ -24,6 +24,10 @@ def test_the_layers_the_arms_and_the_file(tune: Run, run: Run, tmp_path: Path) -
     out = tune("--seeds", 2, "--out", "t").done()
     for word in ("hidden1.linear", "head", "no decay", "grid of 3", "as much of the grid", "learned", "2 seeds"):
         assert word in out
+    assert out.endswith("report: t/tuned.html\n")
+    page = (tmp_path / "t/tuned.html").read_text("utf-8")
+    for word in ("hidden1.", "as much of the grid", "The learned decay is", "fallow tune synthetic:n_test=64"):
+        assert word in page
     found = json.loads((tmp_path / "t/tuned.json").read_text())
     arms = {arm["name"]: arm for arm in found["arms"]}
     plain = arms["none"]["passes"][0]

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -38,10 +40,15 @@ def test_everything_of_two_runs_in_one_page(runs, tmp_path: Path, monkeypatch, c
     code, out, _ = ask(monkeypatch, capsys, *runs, "--quick", "--out", tmp_path)
     assert code == 0
     assert "largest eigenvalue" in out
+    assert out.endswith(f"report: {tmp_path / 'diagnosis.html'}\n")
     page = (tmp_path / "diagnosis.html").read_text()
+    assert re.search(r"does better on test than|largest eigenvalue \S+, ", page)  # the sentence at the top
+    assert "fallow diagnose" in page
     for name, measure in MEASURES.items():
         assert measure.title in page
-        assert (tmp_path / "figures" / f"{name}.svg").read_text().count("</svg>") == 1
+        whole = ElementTree.parse(tmp_path / "figures" / f"{name}.svg").getroot()
+        assert whole.tag == "{http://www.w3.org/2000/svg}svg"
+        assert measure.title in (whole.findtext("{http://www.w3.org/2000/svg}title") or "")
     record = json.loads((tmp_path / "diagnosis.json").read_text())
     assert set(record["measures"]) == set(MEASURES)
     assert {subject["method"] for subject in record["subjects"]} == {"normal", "llf"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -32,7 +34,9 @@ from fallow.reproduce import (
     seal_tables,
     semi_ood,
 )
+from fallow.reproduce.page import sentence
 from fallow.reproduce.table import Cell, Table, cell
+from tests.report.looks import plain
 from tests.reproduce.test_fewshot import small_images
 
 
@@ -102,6 +106,10 @@ def test_each_table_runs_and_says_what_agrees(name, tmp_path: Path, monkeypatch,
         assert found["seeds"] >= 2
     assert json.loads((tmp_path / f"{name}.json").read_text())["cells"] == table["cells"]
     assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+    page = html.unescape(plain((tmp_path / f"{name}.html").read_text("utf-8")))
+    assert all(found["row"] in page for found in table["cells"])
+    assert f"fallow reproduce {name}" in page
+    assert not re.search(r"\b(nan|inf)\b", page)
 
 
 def test_the_list_and_a_mistyped_name(monkeypatch, capsys) -> None:
@@ -158,3 +166,12 @@ def test_the_thesis_difference_is_paired_by_seed() -> None:
     assert ours["frozen − FixMatch"].ours == pytest.approx(difference, abs=2e-3)
     assert ours["frozen − FixMatch"].paper == -0.53
     assert "+0.35, +0.17, -2.10" in table.remarks[0]
+
+
+def test_the_page_says_how_many_agree_and_what_is_farthest() -> None:
+    near, far = Cell("LW", "α", 72.3, 71.0, 2.0, 3, True), Cell("BL", "β", 50.0, 61.0, 2.0, 3, False)
+    said = sentence(Table("x", "Paper, table 9", [near, far]))
+    assert said == "1 of 2 numbers agree with Paper, table 9 (3 seeds); farthest is BL at β: 61 against the paper's 50."
+    assert sentence(Table("x", "Paper, table 9", [near])) == "1 of 1 numbers agree with Paper, table 9 (3 seeds)."
+    alone = [Cell(row, "γ", None, ours, 0.1, 1, None) for row, ours in (("a", 1.5), ("b", 0.5))]
+    assert sentence(Table("x", "Figure 2", alone, unit="ms")).startswith("At γ, ours go from 0.5 (b) to 1.5 (a), in ms")

@@ -9,8 +9,9 @@ import torch
 from fallow.base.errors import RequestError
 from fallow.data import FOREIGN, UNKNOWN, Data, Examples
 from fallow.methods import FixMatch
+from fallow.report.charts import Line, lines
 from fallow.semi import Outcome, Plan, Supervised, gather
-from fallow.semi.figures import Line, histogram, lines
+from fallow.semi.figures import histogram
 from fallow.semi.look import picked
 from fallow.semi.study import command
 from fallow.training.fit import fit
@@ -67,7 +68,7 @@ def test_highest_median_and_lowest_of_each_class() -> None:
 
 
 def test_figures_say_what_they_show() -> None:
-    drawn = lines("Accuracy", [Line("ours", [(1, 10.0), (2, 30.0)]), Line("<x>", [(1, 5.0), (2, 9.0)], "control")])
+    drawn = lines("Accuracy", [Line("ours", [(1, 10.0), (2, 30.0)]), Line("<x>", [(1, 5.0), (2, 9.0)], "quiet")])
     assert drawn.says == "Accuracy: ours from 10 to 30, <x> from 5 to 9, over 2 epochs"
     assert "&lt;x&gt;" in drawn.inline()
     assert "<x>" not in drawn.inline()

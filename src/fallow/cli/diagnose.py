@@ -41,6 +41,7 @@ def diagnose(
     for name in names:
         if name not in MEASURES:
             raise unknown("measure", name, MEASURES)
+    from fallow.cli.display import typed
     from fallow.diagnose.page import write
     from fallow.diagnose.run import diagnose as measure
     from fallow.diagnose.subjects import subjects
@@ -58,7 +59,7 @@ def diagnose(
     found = measure(looked, names or tuple(MEASURES), quick=quick, progress=show)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
-    page = write(out or runs[0] / "diagnosis", found)
+    page = write(out or runs[0] / "diagnosis", found, typed())
     if as_json:
         print(json.dumps(found.describe() | {"out": str(page.parent)}, ensure_ascii=False))
         return

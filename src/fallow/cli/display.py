@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,11 @@ class Progress:
             f"validation {100 * accuracy:.1f} %" if accuracy is not None else "",
         ]
         self.bar.update(self.task, description="  ".join(filter(None, words)), completed=done, left=left)
+
+
+def typed() -> str:
+    """The command as it was typed, for the page that says how to repeat it."""
+    return shlex.join(["fallow", *sys.argv[1:]])
 
 
 def duration(seconds: float) -> str:

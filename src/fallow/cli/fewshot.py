@@ -88,15 +88,16 @@ def fewshot(
         raise Stopped(f"stopped{again}") from None
     if result.folder is None:  # another process than the first
         return
-    from fallow.diagnose.adaptation import pictures
+    from fallow.cli.display import typed
+    from fallow.diagnose.adaptation import write
 
-    for name, svg in pictures(result, loaded).items():
-        (result.folder / f"{name}.svg").write_text(svg, "utf-8")
     record = json.loads((result.folder / "run.json").read_text("utf-8"))
+    page = write(result.folder, result, loaded, record, typed())
     if as_json:
         print(json.dumps(result.describe() | {"out": str(result.folder), "run": record}, ensure_ascii=False))
     else:
         _report(result, record)
+        print(f"report: {page}")
 
 
 def with_inner(method: str, **settings: Any) -> Any:

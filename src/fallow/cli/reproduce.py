@@ -39,10 +39,11 @@ def reproduce(
         print(f"{TABLES[name].paper}: about {TABLES[name].minutes:g} min on 2 cores …", file=sys.stderr)
     module = import_module(f"fallow.reproduce.{TABLES[name].module}")
     table = module.run(name, seeds or module.SEEDS, data_dir)
-    if out is not None:
-        from fallow.base.files import write_json
-
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(out / f"{name}.json", table.describe())
-        table.draw(out / f"{name}.svg")
     print(json.dumps(table.describe(), ensure_ascii=False) if as_json else table)
+    if out is not None:
+        from fallow.cli.display import typed
+        from fallow.reproduce.page import write
+
+        page = write(out, table, typed())
+        if not as_json:
+            print(f"report: {page}")

@@ -12,9 +12,7 @@ import typer
 from fallow.base.errors import Stopped
 
 if TYPE_CHECKING:
-    from fallow.tuning.tune import Arm, Tuned
-
-_NAMES = {"none": "no decay", "grid": "grid of {n}", "equal": "as much of the grid", "learned": "learned"}
+    from fallow.tuning.tune import Tuned
 
 
 def tune(
@@ -54,10 +52,15 @@ def tune(
             )  # fmt: skip
     except KeyboardInterrupt:
         raise Stopped(f"stopped: the same command goes on where it was, in {folder}") from None
+    from fallow.cli.display import typed
+    from fallow.tuning.page import write
+
+    page = write(tuned, per, grid, typed())
     if as_json:
         print(json.dumps(tuned.describe(), ensure_ascii=False))
     else:
         _report(tuned, per, grid)
+        print(f"report: {page}")
 
 
 class _Bar:
@@ -89,45 +92,14 @@ class _Bar:
 
 def _report(tuned: Tuned, per: str, grid: int) -> None:
     """The decay of every layer, what each way cost and gave, and one sentence."""
-    from fallow.hypergradients.implicit import FAR
+    from fallow.tuning.page import notes, rows, sentence
 
     width = max(5, *map(len, tuned.decay))
     print(f"{'layer':{width}}  decay" + ("" if per == "layer" else " (mean over the weights)"))
     for layer, value in tuned.decay.items():
         print(f"{layer:{width}}  {value:.2e}")
-    unit = tuned.arms[0].passes[0]  # of one plain training
     print("\nway                  trainings' worth  validation loss  test accuracy  decay chosen")
-    for arm in tuned.arms:
-        cost = sum(arm.passes) / len(arm.passes) / unit
-        name = _NAMES[arm.name].format(n=grid)
-        print(f"{name:19}  {cost:16.1f}  {_mean(arm.val_loss):15.4f}  {_mean(arm.test_accuracy):13.2%}  {_chosen(arm)}")
-    by = {arm.name: _mean(arm.test_accuracy) for arm in tuned.arms}
-    points = 100 * (by["learned"] - by["grid"])
-    sure = ""
-    if (found := tuned.against_grid) is not None:
-        sure = f" (95 % interval {100 * found.low:+.2f} to {100 * found.high:+.2f}, {len(tuned.arms[0].passes)} seeds)"
-    print(
-        f"\nThe learned decay is {points:+.2f} points from the best of the grid{sure}, at {tuned.share:.0%} of the "
-        f"grid's compute, and {100 * (by['learned'] - by['none']):+.2f} from no decay."
-    )
-    if tuned.unsettled > FAR:
-        print(
-            f"note: at the last meta-update the training gradient was {tuned.unsettled:.1f} times the validation "
-            "gradient: far from a minimum, where the decay means little; more --epochs would help"
-        )
-    if len(tuned.arms[0].passes) == 1:
-        print("One seed says little: --seeds 3 gives an interval.")
+    for name, cost, loss, test, chosen in rows(tuned, grid):
+        print(f"{name:19}  {cost:>16}  {loss:>15}  {test:>13}  {chosen}".rstrip())
+    print("", sentence(tuned), *notes(tuned), sep="\n")
     print(f"kept in {tuned.file}: fallow train DATA --settings {tuned.file}")
-
-
-def _chosen(arm: Arm) -> str:
-    """What validation chose, seed by seed."""
-    return (
-        ", ".join(dict.fromkeys(name.removeprefix("decay-") for name in arm.decay))
-        if arm.name in ("grid", "equal")
-        else ""
-    )
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)

@@ -158,7 +158,7 @@ def execute(
 
 def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> None:
     from fallow.comparison.best import keep
-    from fallow.comparison.report import About, write
+    from fallow.comparison.page import About, write
     from fallow.core.record import versions
 
     findings = comparison.findings()

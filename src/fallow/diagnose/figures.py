@@ -2,125 +2,96 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-COLOURS = (
-    "#4477aa",
-    "#cc6677",
-    "#228833",
-    "#aa7700",
-    "#66aacc",
-    "#aa3377",
-    "#888888",
-)  # told apart without red or green
-STYLES = ("-", "--", "-.", ":")
-INK = "#7a7a7a"  # legible on white and on black
+from fallow.report.charts import Axis, Line, lines, spanned
+from fallow.report.intervals import Bar, forest
+from fallow.report.shown import PLAIN
+from fallow.report.style import series
+from fallow.report.svg import Drawing
+from fallow.report.words import number
+
+SIZE = (640.0, 320.0)
+POINTS = 400  # of a curve: more cannot be seen
+LEAST = 1e-6  # of a density: what is lower is as good as none
 
 Records = Mapping[str, Any]  # subject → record
 
 
-def styled() -> Any:
-    """The look of every picture, for as long as the context lasts."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    style: dict[Any, Any] = {
-        "svg.hashsalt": "fallow", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False,
-        "axes.spines.right": False, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK,
-        "xtick.color": INK, "ytick.color": INK, "legend.frameon": False, "legend.fontsize": 8,
-    }  # fmt: skip
-    return matplotlib.rc_context(style)
+def draw(measure: str, title: str, records: Records) -> Drawing:
+    """The picture of a measure; the same records give the same drawing."""
+    if measure == "weights":
+        return _weights(title, records)
+    curves, x, y = PICTURES[measure](records)
+    drawn = [line._replace(kind=series(i)) for i, line in enumerate(curves)]
+    made = lines("", drawn, x, y, size=SIZE) or lines("", [Line("nothing finite", [(0.0, 1.0)])], x, y, size=SIZE)
+    assert made is not None
+    return Drawing(made.width, made.height, made.content, title + made.says)
 
 
-def draw(measure: str, records: Records) -> str:
-    """An SVG; the same records give the same bytes."""
-    from matplotlib import pyplot
-
-    with styled():
-        figure, axes = pyplot.subplots(figsize=(6.4, 3.4), layout="constrained")
-        PICTURES[measure](axes, records)
-        if len(records) <= 12 and measure != "weights":
-            axes.legend(ncols=2 if len(records) > 5 else 1)
-        written = io.StringIO()
-        figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
-        pyplot.close(figure)
-    return written.getvalue()
+def _pairs(x: Any, y: Any) -> list[tuple[float, float]]:
+    some = np.unique(np.linspace(0, len(x) - 1, min(len(x), POINTS)).astype(int))
+    return [(float(x[i]), float(y[i])) for i in some]
 
 
-def look(i: int) -> dict[str, Any]:
-    """Colour and line of the i-th subject."""
-    return {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)], "linewidth": 1.5}
+def _spectrum(records: Records) -> tuple[list[Line], Axis, Axis]:
+    found = {name: (r.density.grid, np.maximum(r.density.values, LEAST / 10)) for name, r in records.items()}
+    highest = max(float(values.max()) for _, values in found.values())
+    drawn = [Line(name, _pairs(*pair)) for name, pair in found.items()]
+    return drawn, Axis("eigenvalue"), Axis("density", "log", limits=(LEAST, 2 * highest))
 
 
-def _spectrum(axes: Any, records: Records) -> None:
-    for i, (name, found) in enumerate(records.items()):
-        density = found.density
-        axes.semilogy(density.grid, np.maximum(density.values, 1e-8), label=name, **look(i))
-    axes.set_ylim(bottom=1e-6)
-    axes.set_xlabel("eigenvalue")
-    axes.set_ylabel("density")
-
-
-def _depth(axes: Any, records: Records) -> None:
-    for i, (name, found) in enumerate(records.items()):
-        axes.plot(range(len(found.layers)), 100 * found.accuracies, label=name, marker=".", **look(i))
+def _depth(records: Records) -> tuple[list[Line], Axis, Axis]:
+    drawn = [Line(name, _pairs(range(len(r.layers)), 100 * r.accuracies), dotted=True) for name, r in records.items()]
     layers = next(iter(records.values())).layers
-    axes.set_xticks(range(len(layers)), layers, rotation=30 if len(layers) > 8 else 0)
-    axes.set_ylabel("accuracy of 5 neighbours, %")
+    return drawn, Axis("", names=list(layers)), Axis("accuracy of 5 neighbours, %")
 
 
-def _margins(axes: Any, records: Records) -> None:
-    for i, (name, found) in enumerate(records.items()):
+def _margins(records: Records) -> tuple[list[Line], Axis, Axis]:
+    drawn = []
+    for name, found in records.items():
         values = np.sort(found.values)
-        axes.plot(values, 100 * np.arange(1, len(values) + 1) / len(values), label=name, **look(i))
-    axes.set_xlabel("softmax margin")
-    axes.set_ylabel("training examples below, %")
+        drawn.append(Line(name, _pairs(values, 100 * np.arange(1, len(values) + 1) / len(values))))
+    return drawn, Axis("softmax margin"), Axis("training examples below, %", limits=(0.0, 102.0))
 
 
-def _noise(axes: Any, records: Records) -> None:
-    for i, (name, found) in enumerate(records.items()):
+def _noise(records: Records) -> tuple[list[Line], Axis, Axis]:
+    drawn = []
+    for name, found in records.items():
         mean, spread = found.losses.mean(1), found.losses.std(1, ddof=1) if found.draws > 1 else 0 * found.losses[:, 0]
-        axes.plot(found.sigmas, mean, label=name, marker=".", **look(i))
-        axes.fill_between(found.sigmas, mean - spread, mean + spread, color=COLOURS[i % len(COLOURS)], alpha=0.15, lw=0)
-    axes.set_xscale("log")
-    axes.set_xlabel("σ")
-    axes.set_ylabel("rise of the training loss")
+        band = list(zip((mean - spread).tolist(), (mean + spread).tolist(), strict=True))
+        drawn.append(Line(name, _pairs(found.sigmas, mean), band=band, dotted=True))
+    return drawn, Axis("σ", "log"), Axis("rise of the training loss")
 
 
-def _flatness(axes: Any, records: Records) -> None:
-    width = 0.8 / len(records)
+def _flatness(records: Records) -> tuple[list[Line], Axis, Axis]:
     layers = list(dict.fromkeys(path for found in records.values() for path in found.layers))
-    for i, (name, found) in enumerate(records.items()):
-        places = [layers.index(path) + (i - (len(records) - 1) / 2) * width for path in found.layers]
-        values = [layer.kappa.value for layer in found.layers.values()]
-        error = [layer.kappa.high - layer.kappa.value for layer in found.layers.values()]
-        axes.bar(places, values, 0.9 * width, yerr=error, label=name, color=COLOURS[i % len(COLOURS)],
-                 error_kw={"ecolor": INK, "linewidth": 0.8})  # fmt: skip
-    axes.set_yscale("symlog", linthresh=1e-3)
-    axes.set_xticks(range(len(layers)), layers, rotation=30 if len(layers) > 5 else 0)
-    axes.set_ylabel("relative flatness κ")
+    drawn = []
+    for name, found in records.items():
+        kappas = [(float(layers.index(path)), layer.kappa) for path, layer in found.layers.items()]
+        points = [(place, float(kappa.value)) for place, kappa in kappas]
+        drawn.append(Line(name, points, band=[(kappa.low, kappa.high) for _, kappa in kappas], dotted=True))
+    kind = "log" if all(value > 0 for line in drawn for _, value in line.points) else "symlog"
+    limits = spanned([line._replace(band=None) for line in drawn], kind)  # an interval may be wider than all else
+    return drawn, Axis("", names=layers), Axis("relative flatness κ", kind, limits=limits)
 
 
-def _slices(axes: Any, records: Records) -> None:
-    for i, (name, found) in enumerate(records.items()):
-        axes.semilogy(found.steps, found.losses, label=name, **look(i))
-    axes.set_xlabel("step along the direction, in norms of the filters")
-    axes.set_ylabel("training loss")
+def _slices(records: Records) -> tuple[list[Line], Axis, Axis]:
+    drawn = [Line(name, _pairs(found.steps, found.losses)) for name, found in records.items()]
+    return drawn, Axis("step along the direction, in norms of the filters"), Axis("training loss", "log")
 
 
-def _weights(axes: Any, records: Records) -> None:
-    values = [found.per_example for found in records.values()]
-    axes.barh(range(len(values)), values, color=COLOURS[0])
-    axes.set_yticks(range(len(values)), list(records))
-    axes.invert_yaxis()
-    axes.set_xlabel("‖Φ‖·‖W‖ for one example")
+def _weights(title: str, records: Records) -> Drawing:
+    sizes = {name: float(found.per_example) for name, found in records.items()}
+    bars = [Bar(name, size, None, None, [], "plain", number(size)) for name, size in sizes.items()]
+    says = f"{title}: " + ", ".join(f"{bar.label} {bar.words}" for bar in bars)
+    return forest(bars, "", "‖Φ‖·‖W‖ for one example", says, shown=PLAIN, zero=0.0, filled=True)
 
 
 PICTURES = {
     "spectrum": _spectrum, "depth": _depth, "margins": _margins, "noise": _noise, "flatness": _flatness,
-    "slices": _slices, "weights": _weights,
+    "slices": _slices,
 }  # fmt: skip

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fallow.base.errors import RequestError, unknown
-from fallow.diagnose.figures import COLOURS, look, styled
 from fallow.diagnose.watch import Seen
+from fallow.report.charts import Axis, Line, lines
+from fallow.report.style import series
+from fallow.report.svg import Drawing, beside
 
 FIGURES = {  # which landscape, and what it is of
     "A": ("train", "fast adaptation to tasks of meta-training"),
@@ -20,59 +20,45 @@ PANELS = {
     "difference": "difference of gradients",
     "smoothness": "effective β-smoothness",
 }
+ITERATIONS = Axis("meta-iteration", counts=True)
 
 
-def draw(figures: str, seen: Mapping[str, Sequence[Seen]]) -> str:
-    """An SVG of figures A, B, C, G, or of several of them ("ABCG"), with a line for each of the trainings.
-
-    The same records give the same bytes.
-    """
-    from matplotlib import pyplot
-
+def draw(figures: str, seen: Mapping[str, Sequence[Seen]]) -> list[Drawing]:
+    """Figures A, B, C, G, or several of them ("ABCG"), with a line for each of the trainings."""
     for letter in figures:
         if letter not in (*FIGURES, "G"):
             raise unknown("figure", letter, (*FIGURES, "G"))
     if not figures or not seen or not all(seen.values()):
         raise RequestError("nothing has been seen yet: train with observer=Watch() first")
-    with styled():
-        size = (6.4 if figures == "G" else 10, 3.2 * len(figures))
-        drawn = pyplot.figure(figsize=size, layout="constrained")
-        for letter, part in zip(figures, drawn.subfigures(len(figures), 1, squeeze=False)[:, 0], strict=True):
-            if letter == "G":
-                _conflict(part.subplots(), seen)
-                continue
-            which, title = FIGURES[letter]
-            _landscape(part.subplots(1, len(PANELS)), seen, which)
-            part.suptitle(title, fontsize=10)
-        written = io.StringIO()
-        drawn.savefig(written, format="svg", transparent=True, metadata={"Date": None})
-        pyplot.close(drawn)
-    return written.getvalue()
+    return [_conflict(seen) if letter == "G" else _landscape(seen, *FIGURES[letter]) for letter in figures]
 
 
-def _landscape(panels: Any, seen: Mapping[str, Sequence[Seen]], which: str) -> None:
-    for axes, (measure, label) in zip(panels, PANELS.items(), strict=True):
+def _landscape(seen: Mapping[str, Sequence[Seen]], which: str, title: str) -> Drawing:
+    panels = []
+    for measure, label in PANELS.items():
+        drawn = []
         for i, (name, looks) in enumerate(seen.items()):
             found = [(one.iteration, getattr(one, which)) for one in looks]
-            known = [(at, held.means()[measure]) for at, held in found if held is not None]
+            known = [(float(at), float(held.means()[measure])) for at, held in found if held is not None]
             if not known:
                 raise RequestError(f"{name} saw no tasks of meta-validation: give val_tasks above 0")
-            axes.plot(*zip(*known, strict=True), label=name, **look(i))
-        axes.set_xlabel("meta-iteration")
-        axes.set_title(label, fontsize=9)
-        axes.set_ylim(bottom=0)
-    panels[0].legend()
+            drawn.append(Line(name, known, series(i)))
+        most = max(value for line in drawn for _, value in line.points)
+        panel = lines(label, drawn, ITERATIONS, Axis(limits=(0.0, 1.05 * most or 1.0)), size=(300, 220), named=False)
+        assert panel is not None
+        panels.append(panel)
+    says = f"{title}: " + ". ".join(panel.says for panel in panels)
+    return beside(panels, 3, title, says, [(name, series(i)) for i, name in enumerate(seen)])
 
 
-def _conflict(axes: Any, seen: Mapping[str, Sequence[Seen]]) -> None:
+def _conflict(seen: Mapping[str, Sequence[Seen]]) -> Drawing:
+    drawn = []
     for i, (name, looks) in enumerate(seen.items()):
-        at = [one.iteration for one in looks]
-        for which, line in (("between", "-"), ("within", "--")):
-            found = [getattr(one.conflict, which) for one in looks]
-            where = "between tasks" if which == "between" else "within a task"
-            axes.plot(at, [f.value for f in found], label=f"{name}, {where}", **look(i) | {"linestyle": line})
-            axes.fill_between(at, [f.low for f in found], [f.high for f in found], color=COLOURS[i % len(COLOURS)],
-                              alpha=0.12, lw=0)  # fmt: skip
-    axes.set_xlabel("meta-iteration")
-    axes.set_ylabel("degree of conflict: 1 − mean cosine")
-    axes.legend()
+        for dash, (which, where) in enumerate({"between": "between tasks", "within": "within a task"}.items()):
+            found = [(one.iteration, getattr(one.conflict, which)) for one in looks]
+            points = [(float(at), float(conflict.value)) for at, conflict in found]
+            band = [(float(conflict.low), float(conflict.high)) for _, conflict in found]
+            drawn.append(Line(f"{name}, {where}", points, series(i, dash), band))
+    made = lines("degree of conflict: 1 − mean cosine", drawn, ITERATIONS, size=(640, 300))
+    assert made is not None
+    return made

@@ -25,6 +25,9 @@ from fallow.hypergradients.inner import Inner
 from fallow.hypergradients.krylov import lanczos
 from fallow.hypergradients.products import Operator, flat
 from fallow.hypergradients.solution import Solver
+from fallow.report.charts import Axis, Line, lines
+from fallow.report.style import series
+from fallow.report.svg import Drawing, beside
 from fallow.reproduce.iml_inner import ClampedCG, Learner, learn, sets, source
 from fallow.reproduce.table import Cell, Table, cell
 
@@ -134,30 +137,22 @@ def training(data: str, seed: int) -> tuple[dict[tuple[str, str], list[float]], 
 class Panels(Table):
     """Rows are "measure: solver", columns meta-updates; a panel for every measure, a line for every solver."""
 
-    def draw(self, path: Path) -> None:
-        """A figure."""
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-
-        measures = list(dict.fromkeys(c.row.partition(": ")[0] for c in self.cells))
-        figure, grid = pyplot.subplots(2, 2, figsize=(9, 6.4), layout="constrained", sharex=True)
-        for axes, measure in zip(grid.flat, measures, strict=True):
-            mine = [c for c in self.cells if c.row.startswith(f"{measure}: ")]
-            for row in dict.fromkeys(c.row for c in mine):
-                line = [c for c in mine if c.row == row]
-                places, label = [int(c.column) for c in line], row.partition(": ")[2]
-                axes.plot(places, [c.ours for c in line], marker="o", markersize=3, label=label)
-            axes.set_title(measure, fontsize=9)
-            axes.set_xscale("log")
-            if measure.startswith("error"):
-                axes.set_yscale("symlog", linthresh=1e-3)
-            axes.set_xlabel("meta-updates", fontsize=8)
-        figure.legend(*grid[0, 1].get_legend_handles_labels(), loc="outside lower center", fontsize=7, ncols=5)
-        figure.suptitle(f"{self.paper}: solvers against the exact inverse", fontsize=9)
-        figure.savefig(path)
-        pyplot.close(figure)
+    def drawings(self) -> list[Drawing]:
+        """One figure of four panels, with one legend."""
+        solvers = list(dict.fromkeys(c.row.partition(": ")[2] for c in self.cells))
+        kinds = {solver: series(i) for i, solver in enumerate(solvers)}
+        panels = []
+        for measure in dict.fromkeys(c.row.partition(": ")[0] for c in self.cells):
+            mine = {solver: [c for c in self.cells if c.row == f"{measure}: {solver}"] for solver in solvers}
+            drawn = [
+                Line(solver, [(float(c.column), c.ours) for c in cells], kinds[solver], dotted=True)
+                for solver, cells in mine.items()
+            ]
+            y = Axis(kind="symlog" if measure.startswith("error") else "linear")
+            panel = lines(measure, drawn, Axis("meta-updates", "log"), y, size=(440, 260), named=False)
+            panels += [panel] if panel else []
+        title = f"{self.paper}: solvers against the exact inverse"
+        return [beside(panels, 2, title, ". ".join(panel.says for panel in panels), list(kinds.items()))]
 
 
 def run(name: str, seeds: int, data_dir: Path | None = None) -> Panels:

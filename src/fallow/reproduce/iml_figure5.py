@@ -4,13 +4,11 @@ fallow reproduce iml-figure5 --data-dir DIR --out DIR2      on DIR/cifar10_sub.n
 fallow reproduce iml-figure5 --out DIR2                     on the digits
 
 The table holds mean and deviation of the weights after every epoch, of original and of weakly augmented images; the
-figure also the histogram, and of every class the images with the highest, the median and the lowest weight.
+page also the histogram, and of every class the images with the highest, the median and the lowest weight.
 """
 
 from __future__ import annotations
 
-import base64
-import io
 import statistics
 import tempfile
 from dataclasses import dataclass, field
@@ -19,12 +17,17 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
+from markupsafe import Markup
 
 from fallow.data import Data
+from fallow.report.pieces import heading
+from fallow.report.svg import Drawing
 from fallow.reproduce.curves import Curves
 from fallow.reproduce.table import Cell
 from fallow.semi import Outcome, Plan, gather, train
+from fallow.semi.figures import histogram
 from fallow.semi.look import Row, picked
+from fallow.semi.page import trust
 from fallow.semi.training import CONFIDENCE
 
 SEEDS = 1
@@ -43,46 +46,18 @@ class Pictures(Curves):
     rows: list[Row] = field(default_factory=list)
 
     def describe(self) -> dict[str, Any]:
-        """The numbers; the images are in the figure."""
+        """The numbers; the images are on the page."""
         return {
             key: value for key, value in super().describe().items() if key not in ("weights", "rows")
         }  # fmt: skip
 
-    def draw(self, path: Path) -> None:
-        """Curves and histogram on the left, images on the right."""
-        import matplotlib
+    def drawings(self) -> list[Drawing]:
+        """The curves, and the histogram."""
+        return [*super().drawings(), histogram(np.asarray(self.weights), np.array([]))]
 
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-        from PIL import Image
-
-        lines = -(-len(self.rows) // 2)
-        figure = pyplot.figure(figsize=(11, max(4.8, 1.05 * lines)), layout="constrained")
-        parts: Any = figure.subfigures(1, 2, width_ratios=(1, 1.1))
-        left, right = parts
-        top, bottom = left.subplots(2, 1)
-        for i, name in enumerate(SERIES):
-            mine = [c for c in self.cells if c.row == name]
-            top.errorbar(
-                [int(c.column) + 0.1 * i for c in mine], [c.ours for c in mine], [c.spread for c in mine], label=name
-            )
-        top.set_xlabel("epoch")
-        top.set_ylabel("weight, mean ± deviation")
-        top.legend(fontsize=8)
-        bottom.hist(self.weights, bins=40)
-        bottom.set_xlabel("weight")
-        bottom.set_ylabel("images")
-        grid = right.subplots(lines, 6, squeeze=False)
-        for axes in grid.flat:
-            axes.axis("off")
-        for i, row in enumerate(self.rows):
-            for j, pick in enumerate(row.picks):
-                axes = grid[i // 2, i % 2 * 3 + j]
-                image = Image.open(io.BytesIO(base64.b64decode(pick.picture.source.partition(",")[2])))
-                axes.imshow(np.asarray(image), cmap="gray" if image.mode == "L" else None)
-                axes.set_title(f"{row.name if j == 1 else ''}\n{pick.weight:.2f}", fontsize=7)
-        figure.savefig(path)
-        pyplot.close(figure)
+    def more(self) -> list[Markup]:
+        """The images."""
+        return [heading(3, "Which images it trusts"), trust(self.rows)]
 
 
 def work(asked: Plan, data: Data) -> Outcome:

@@ -20,6 +20,7 @@ from joblib import Parallel, delayed
 from fallow.data.tasks import Sinusoid
 from fallow.diagnose.watch import Seen, Watch
 from fallow.diagnose.watched import FIGURES, PANELS, draw
+from fallow.report.svg import Drawing
 from fallow.reproduce.table import Cell, Table, cell
 from fallow.training.meta import fewshot
 
@@ -40,8 +41,9 @@ class Watched(Table):
         plain = {key: value for key, value in vars(self).items() if key not in ("seen", "cells")}
         return plain | {"cells": [vars(c) for c in self.cells], "seen": along}
 
-    def draw(self, path: Path) -> None:
-        path.write_text(draw("ABCG", self.seen), encoding="utf-8")
+    def drawings(self) -> list[Drawing]:
+        """The four figures."""
+        return draw("ABCG", self.seen)
 
 
 def look(method: str, seed: int) -> list[Seen]:

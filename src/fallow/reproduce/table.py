@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup
+
+from fallow.report.intervals import Bar, forest
+from fallow.report.shown import PLAIN
+from fallow.report.svg import Drawing
 
 
 @dataclass
@@ -51,12 +57,16 @@ class Table:
         """As plain values."""
         return asdict(self)
 
-    def __str__(self) -> str:
+    def grid(self) -> list[list[str]]:
+        """The head of the table, and its rows."""
         columns = list(dict.fromkeys(c.column for c in self.cells))
         rows = list(dict.fromkeys(c.row for c in self.cells))
         at = {(c.row, c.column): c for c in self.cells}
-        grid = [["", *columns], *([row, *(self._show(at.get((row, column))) for column in columns)] for row in rows)]
-        widths = [max(len(line[i]) for line in grid) for i in range(len(columns) + 1)]
+        return [["", *columns], *([row, *(self._show(at.get((row, column))) for column in columns)] for row in rows)]
+
+    def __str__(self) -> str:
+        grid = self.grid()
+        widths = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
         lines = [
             "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in grid
         ]
@@ -76,29 +86,24 @@ class Table:
         digits = 1 if self.unit == "%" else 3
         return f"{found.ours:.{digits}f} ± {found.spread:.{digits}f}{paper}"
 
-    def draw(self, path: Path) -> None:
-        """A figure: our numbers with their spread as bars, the paper's as marks."""
-        import matplotlib
+    def drawings(self) -> list[Drawing]:
+        """A figure for every column: our numbers with their deviation, the paper's as open marks."""
+        drawn = []
+        for column in dict.fromkeys(c.column for c in self.cells):
+            mine = [c for c in self.cells if c.column == column and math.isfinite(c.ours)]
+            bars = [
+                Bar(
+                    c.row, c.ours, c.ours - c.spread, c.ours + c.spread, [],
+                    "differs" if c.agrees is False else "plain", self._show(c), c.paper,
+                )
+                for c in mine
+            ]  # fmt: skip
+            says = f"{column}, in {self.unit}: " + "; ".join(f"{bar.label} {bar.words}" for bar in bars)
+            kind = "log" if self.log else "linear"
+            if bars:
+                drawn.append(forest(bars, column, f"in {self.unit}", says, shown=PLAIN, kind=kind))
+        return drawn
 
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-
-        columns = list(dict.fromkeys(c.column for c in self.cells))
-        rows = list(dict.fromkeys(c.row for c in self.cells))
-        figure, axes = pyplot.subplots(figsize=(1.5 + 0.32 * len(self.cells), 3.6), layout="constrained")
-        width = 0.8 / len(rows)
-        for i, row in enumerate(rows):
-            mine = [(columns.index(c.column), c) for c in self.cells if c.row == row]
-            places = [place + (i - (len(rows) - 1) / 2) * width for place, _ in mine]
-            ours, spread = [c.ours for _, c in mine], [c.spread for _, c in mine]
-            axes.bar(places, ours, width * 0.9, yerr=spread, label=row, error_kw={"linewidth": 0.8})
-            known = [(place, c.paper) for place, (_, c) in zip(places, mine, strict=True) if c.paper is not None]
-            axes.scatter([x for x, _ in known], [y for _, y in known], marker="_", s=90, color="black", zorder=3)
-        if self.log:
-            axes.set_yscale("log")
-        axes.set_xticks(range(len(columns)), columns)
-        axes.set_ylabel(f"in {self.unit}")
-        axes.set_title(f"{self.paper} (bars: ours, black marks: the paper)", fontsize=9)
-        axes.legend(fontsize=7, ncols=2)
-        figure.savefig(path)
-        pyplot.close(figure)
+    def more(self) -> list[Markup]:
+        """What the page shows besides."""
+        return []

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fallow.comparison.report.pictures import Picture, picture
 from fallow.data import FOREIGN, UNKNOWN, Data
+from fallow.report.pictures import Picture, picture
 from fallow.semi.training import Outcome
 
 CLASSES = 20  # more would make a long page

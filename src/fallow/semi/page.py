@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import jinja2
 import numpy as np
+from markupsafe import Markup
 
-from fallow.comparison.report import style, words
+from fallow.core.record import versions
 from fallow.data import FOREIGN
-from fallow.semi.figures import Line, histogram, lines, spanned, taken
-from fallow.semi.look import CLASSES, picked
+from fallow.report import words
+from fallow.report.charts import Axis, Line, lines, spanned
+from fallow.report.page import Page, Section
+from fallow.report.pieces import Column, figures, paragraph, table
+from fallow.report.svg import Drawing
+from fallow.report.tags import tag
+from fallow.semi.figures import histogram, taken
+from fallow.semi.look import CLASSES, Row, picked
 from fallow.semi.study import Study, command
 from fallow.semi.training import CONFIDENCE, FIXMATCH, FROZEN, SUPERVISED, Outcome
 
 
-def render(study: Study) -> bytes:
-    """The page as bytes."""
-    main, described = study.main, study.data.describe()
-    drawings = [_learning(study), _pseudo_labels(main), *_weights(study)]
-    text = (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            title=f"{described['name']}: {described['sizes']['train']} labels",
-            sentence=sentence(study),
-            sizes=described["sizes"],
-            study=study,
-            drawings=[drawing.inline() for drawing in drawings if drawing is not None],
-            controls=study.controls() if study.controlled else [],
-            rows=picked(study.data, main) if main.weights is not None else [],
-            hidden=max(0, len(described["classes"]) - CLASSES),
-            command=command(study.plan, study.controlled),
-            light=style.variables(style.LIGHT),
-            dark=style.variables(style.DARK),
-            figure=style.FIGURE,
-        )
-    )
-    return text.encode()
+def write(study: Study) -> Path:
+    """Write ``semi.html`` into the study's folder; its path."""
+    described = study.data.describe()
+    sizes = described["sizes"]
+    sections = [Section("Trainings", _trainings(study))]
+    if study.controlled:
+        sections.append(Section("Does the network help, or only the labels that it learned from?", _controls(study)))
+    drawn = [_learning(study), _pseudo_labels(study.main), *_weights(study)]
+    sections.append(Section("How it went", [figures(drawn)]))
+    if study.main.weights is not None:
+        hidden = max(0, len(described["classes"]) - CLASSES)
+        more = [paragraph(f"{hidden} more classes are not shown.", kind="note")] if hidden else []
+        trusted = [trust(picked(study.data, study.main)), *more]
+        sections.append(Section("Which images it trusts", trusted))
+    page = Page(
+        title=f"{described['name']}: {sizes['train']} labels",
+        verb="fallow semi",
+        sentence=sentence(study),
+        sections=sections,
+        facts=[
+            words.many(sizes["train"], "label"), words.many(sizes["val"], "validation label"),
+            words.many(sizes["unlabelled"], "unlabelled image"), words.many(sizes["test"], "test image"),
+        ],
+        command=command(study.plan, study.controlled),
+        notes=study.data.notes,
+        settings={key: value for key, value in study.plan.describe().items() if value not in (None, "")},
+        versions=versions(),
+        beside={"study.json": "every number"},
+    )  # fmt: skip
+    return page.write(study.folder / "semi.html")
 
 
 def sentence(study: Study) -> str:
@@ -60,53 +73,109 @@ def sentence(study: Study) -> str:
     return said + "."
 
 
-def _learning(study: Study) -> Any:
+def _learning(study: Study) -> Drawing | None:
     """Validation accuracy against the baseline's."""
     curves = [Line(study.plan.kind, taken(study.main.history, "val_accuracy", 100))]
     base = study.outcomes.get(SUPERVISED)
     if base is not None and base is not study.main:
-        curves.append(Line(SUPERVISED, taken(base.history, "val_accuracy", 100), "control"))
+        curves.append(Line(SUPERVISED, taken(base.history, "val_accuracy", 100), "quiet"))
     if study.plan.kind == CONFIDENCE and FIXMATCH in study.outcomes:
-        curves.append(Line(FIXMATCH, taken(study.outcomes[FIXMATCH].history, "val_accuracy", 100), "third"))
+        curves.append(Line(FIXMATCH, taken(study.outcomes[FIXMATCH].history, "val_accuracy", 100), "worse"))
     return lines("Accuracy on validation, %", curves)
 
 
-def _pseudo_labels(main: Outcome) -> Any:
+def _pseudo_labels(main: Outcome) -> Drawing | None:
     """How many pseudo-labels count, and how many of these are right."""
     curves = [
         Line("share of all", taken(main.history, "confident", 100)),
-        Line("right", taken(main.history, "confident_right", 100), "control"),
+        Line("right", taken(main.history, "confident_right", 100), "quiet"),
     ]
     if any(row.get("confident_foreign") for row in main.history):
-        curves.append(Line("foreign", taken(main.history, "confident_foreign", 100), "third"))
-    return lines("Pseudo-labels above the threshold, %", curves, (0.0, 100.0))
+        curves.append(Line("foreign", taken(main.history, "confident_foreign", 100), "worse"))
+    return lines("Pseudo-labels above the threshold, %", curves, y=Axis(limits=(0.0, 100.0)))
 
 
-def _weights(study: Study) -> list[Any]:
+def _weights(study: Study) -> list[Drawing | None]:
     """Mean and deviation over the training, plain and augmented (thesis, figure 5.1), and the histogram (5.3)."""
     main = study.main
     if main.weights is None:
         return []
     assert study.data.unlabelled is not None
-    drawn = [
-        Line(name, taken(main.history, f"{key}_mean"), "curve", [s for _, s in taken(main.history, f"{key}_std")])
-        for name, key in (("original", "weight"), ("augmented", "weight_weak"))
-    ]
-    limits = spanned(drawn) if all(one.points for one in drawn) else None
+    drawn = []
+    for name, key in (("original", "weight"), ("augmented", "weight_weak")):
+        mean, deviation = (taken(main.history, f"{key}_{what}") for what in ("mean", "std"))
+        around = [(value - spread, value + spread) for (_, value), (_, spread) in zip(mean, deviation, strict=True)]
+        drawn.append(Line(name, mean, band=around))
+    limits = Axis(limits=spanned(drawn) if all(one.points for one in drawn) else None)
     foreign = study.data.unlabelled.y.numpy() == FOREIGN
-    panels = [lines(f"Weights of {one.name} images, mean ± deviation", [one], limits) for one in drawn]
-    told = lines("AUROC of the weights", [Line("AUROC", taken(main.history, "auroc"))], (0.0, 1.0))
+    panels = [lines(f"Weights of {one.name} images, mean ± deviation", [one], y=limits) for one in drawn]
+    told = lines("AUROC of the weights", [Line("AUROC", taken(main.history, "auroc"))], y=Axis(limits=(0.0, 1.0)))
     return [*panels, told, histogram(np.asarray(main.weights)[~foreign], np.asarray(main.weights)[foreign])]
 
 
-def _environment() -> jinja2.Environment:
-    here = Path(__file__).parent
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([here, here.parent / "compare" / "report"]),  # whose style it shares
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        lstrip_blocks=True,
-        finalize=lambda value: words.clean(value) if type(value) is str else value,
+def _trainings(study: Study) -> list[Markup]:
+    rows = [
+        [name, words.percent(o.test), words.percent(o.val), _auroc(o.auroc), words.duration(o.seconds)]
+        for name, o in study.outcomes.items()
+    ]
+    caption = (
+        "Accuracy in % after the last epoch; AUROC of the learned weights, or where there are none of the classifier’s "
+        "own confidence."
     )
-    made.filters |= {f.__name__: f for f in (words.percent, words.count, words.duration, words.plain, words.breakable)}
-    return made
+    found = [table(caption, ["Training", "Test", "Validation", "AUROC", "Time"], rows)]
+    if study.main.ran_away:
+        found.append(
+            paragraph(
+                "The confidence weights ran away: the meta-updates ended, and the weights of the lowest validation "
+                "loss were used from there on."
+            )
+        )
+    return found
+
+
+def _controls(study: Study) -> list[Markup]:
+    rows = [
+        [row["weights"], words.percent(row["joint"]), words.percent(row["frozen"]), _auroc(row["auroc"])]
+        for row in study.controls()
+    ]
+    return [
+        paragraph(
+            tag("b", "Joint"),
+            ": the classifier that was trained while the weights were learned; it has seen the validation labels "
+            "through them, and so stands beside trainings that simply train on these labels too. ",
+            tag("b", "Frozen"),
+            ": a fresh classifier, trained on the labels alone, with the weights as they were kept. A learned weight "
+            "means something only where it beats every control in its column.",
+        ),
+        table(
+            "Test accuracy in %; AUROC between the data's own and foreign images.",
+            ["Weights from", "Joint", "Frozen", "AUROC"],
+            rows,
+        ),
+        paragraph(
+            "Where there are no weights, joint means: the validation labels are training labels too; and the AUROC is "
+            "that of the classifier's own confidence. One seed is an anecdote: ",
+            tag("code", "fallow reproduce semi-ood"),
+            " takes several.",
+            kind="note",
+        ),
+    ]
+
+
+def trust(rows: Sequence[Row]) -> Markup:
+    """The images of every class with the highest, the median and the lowest weight."""
+    read = (
+        "Of every class the unlabelled images with the highest, the median and the lowest weight. An image whose class "
+        "is not known stands with the class that the model sees."
+    )
+    cells = [
+        [row.name, words.count(row.images)]
+        + [p.picture.inline(f"{row.name}, weight {p.weight:.2f}") + tag("span", f"{p.weight:.2f}") for p in row.picks]
+        for row in rows
+    ]
+    columns: list[Column] = ["Class", "Images", ("Highest", "pick"), ("Median", "pick"), ("Lowest", "pick")]
+    return paragraph(read) + table("Unlabelled images by weight.", columns, cells)
+
+
+def _auroc(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

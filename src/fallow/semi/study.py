@@ -127,9 +127,9 @@ def study(
     done = Study(plan, data, outcomes, folder)
     files.write_json(folder / "study.json", done.describe())
 
-    from fallow.semi.page import render
+    from fallow.semi.page import write
 
-    files.write(folder / "semi.html", render(done))
+    write(done)
     return done
 
 

@@ -1,4 +1,7 @@
-"""The colours of page and figures, in light and in dark; every text colour has a contrast of 4.5 or more."""
+"""The colours of pages and figures, in light and in dark.
+
+Every text colour has a contrast of 4.5 or more to what lies behind it; s0 to s6, for the lines of a chart, have 3.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ LIGHT = {
     "accent": "#24629e",
     "better": "#136c44",
     "worse": "#a5400b",
-}
+    "s0": "#3a6ea5", "s1": "#c2566a", "s2": "#228833", "s3": "#a06f00", "s4": "#1f8a9e", "s5": "#aa3377",
+    "s6": "#777777",
+}  # fmt: skip
 DARK = {
     "paper": "#14181b",
     "panel": "#1d2327",
@@ -21,7 +26,11 @@ DARK = {
     "accent": "#82b6ec",
     "better": "#67cb97",
     "worse": "#f0a06d",
-}
+    "s0": "#82b6ec", "s1": "#f0909e", "s2": "#6fce7f", "s3": "#e0b04a", "s4": "#6fd0e0", "s5": "#e58abb",
+    "s6": "#b0b0b0",
+}  # fmt: skip
+SERIES = 7  # colours, told apart without red or green
+DASHES = 4  # and dashes, where there are more lines than colours
 
 # Words and lines as well as colours tell what is what: shapes for verdicts, dashes for the control.
 FIGURE = """
@@ -32,7 +41,7 @@ FIGURE = """
 .fig .zero { stroke: var(--muted); stroke-width: 1; fill: none; }
 .fig .edge { stroke: var(--muted); stroke-width: 1; stroke-dasharray: 1 3; fill: none; }
 .fig .lead { stroke: var(--muted); stroke-width: .6; fill: none; opacity: .6; }
-.fig .plain { color: var(--accent); }
+.fig .plain, .fig .points { color: var(--accent); }
 .fig .better { color: var(--better); }
 .fig .worse { color: var(--worse); }
 .fig .quiet { color: var(--muted); }
@@ -40,12 +49,26 @@ FIGURE = """
 .fig .mark { fill: currentColor; stroke: currentColor; stroke-width: 1.4; }
 .fig .open { fill: var(--paper); }
 .fig .seed { fill: currentColor; opacity: .35; }
-.fig .band { fill: var(--accent); opacity: .18; }
-.fig .curve { stroke: var(--accent); stroke-width: 1.7; fill: none; stroke-linejoin: round; }
-.fig .control { stroke: var(--muted); stroke-width: 1.2; fill: none; stroke-dasharray: 4 2.5; }
+.fig .bar { fill: currentColor; opacity: .55; }
+.fig .area { fill: currentColor; opacity: .16; }
+.fig .dot { fill: currentColor; }
+.fig .stroke { stroke: currentColor; stroke-width: 1.7; fill: none; stroke-linejoin: round; }
+.fig .quiet .stroke { stroke-width: 1.2; stroke-dasharray: 4 2.5; }
+.fig .d1 .stroke { stroke-dasharray: 7 3; }
+.fig .d2 .stroke { stroke-dasharray: 2 2.5; }
+.fig .d3 .stroke { stroke-dasharray: 8 2.5 2 2.5; }
 .fig .right { fill: var(--accent); }
 .fig .wrong { fill: var(--worse); }
-"""
+""" + "".join(f".fig .s{i} {{ color: var(--s{i}); }}\n" for i in range(SERIES))
+
+
+def series(i: int, dash: int = 0) -> str:
+    """The colour and the dashes of the i-th of several lines.
+
+    >>> series(0), series(8), series(1, dash=1)
+    ('s0 d0', 's1 d1', 's1 d1')
+    """
+    return f"s{i % SERIES} d{(i // SERIES + dash) % DASHES}"
 
 
 def variables(palette: dict[str, str]) -> str:

@@ -7,7 +7,10 @@ import io
 from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 from PIL import Image
+
+from fallow.report.tags import tag
 
 LARGEST = 80  # pixels of a side: more than a card shows
 FEW = 48  # sides below this are enlarged pixel by pixel
@@ -18,6 +21,10 @@ class Picture(NamedTuple):
 
     source: str
     kind: str  # how to enlarge it
+
+    def inline(self, alt: str) -> Markup:
+        """For the page."""
+        return tag("img", class_=self.kind, src=self.source, alt=alt)
 
 
 def picture(image: np.ndarray | None) -> Picture | None:

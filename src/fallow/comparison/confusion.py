@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from fallow.comparison.report.svg import EM, Drawing, group, tag, text
-from fallow.comparison.report.words import clean
+from fallow.report.svg import EM, Drawing, group, text
+from fallow.report.tags import tag
+from fallow.report.words import clean
 
 TALLEST = 60.0  # of a turned label
 

@@ -1,4 +1,4 @@
-"""Learning curves: the validation accuracy of every epoch, over the seeds of a method."""
+"""Learning curves: what validation said after every epoch, over the seeds of a method."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fallow.comparison.findings import Outcome
+from fallow.report.shown import Shown
 
 POINTS = 240  # a panel has hardly more pixels
 
 
 class Point(NamedTuple):
-    """An epoch: its number over all generations, and the accuracy over the seeds."""
+    """An epoch: its number over all generations, and the metric over the seeds."""
 
     epoch: int
     mean: float
@@ -32,9 +33,9 @@ class Curve:
     seeds: int
 
 
-def read(folder: Path, outcomes: Sequence[Outcome]) -> Curve | None:
+def read(folder: Path, outcomes: Sequence[Outcome], metric: str = "accuracy") -> Curve | None:
     """The curve of the runs that are done; None where none of them has left one."""
-    runs = [run for o in outcomes if o.reason is None and (run := _run(folder / o.folder / "metrics.jsonl"))]
+    runs = [run for o in outcomes if o.reason is None and (run := _run(folder / o.folder / "metrics.jsonl", metric))]
     if not runs:
         return None
     lengths: dict[int, int] = {}  # a generation may end early: the longest seed says how wide it is
@@ -53,8 +54,21 @@ def read(folder: Path, outcomes: Sequence[Outcome]) -> Curve | None:
     return Curve(_thin(points, edges), edges, len(runs))
 
 
-def _run(path: Path) -> dict[tuple[int, int], float]:
-    """The accuracy by generation and epoch, both from 1; nothing where there is no readable file."""
+def limits(curves: Sequence[Curve], shown: Shown) -> tuple[float, float]:
+    """The values worth the room: the first steep epochs would leave none for what matters."""
+    means = sorted(point.mean for curve in curves for point in curve.points)
+    steep = len(means) // 8
+    low, high = min(p.low for curve in curves for p in curve.points), max(p.high for c in curves for p in c.points)
+    if shown.higher:
+        low = min(means[steep], *(curve.points[-1].low for curve in curves))
+    else:
+        high = max(means[-1 - steep], *(curve.points[-1].high for curve in curves))
+    pad = max(0.04 * (high - low), 0.004 if shown.share else 0.0) or 1.0
+    return (max(0.0, low - pad), min(1.0, high + pad)) if shown.share else (low - pad, high + pad)
+
+
+def _run(path: Path, metric: str) -> dict[tuple[int, int], float]:
+    """The metric by generation and epoch, both from 1; nothing where there is no readable file."""
     found = {}
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -63,9 +77,9 @@ def _run(path: Path) -> dict[tuple[int, int], float]:
     for text in lines:
         try:
             row = json.loads(text)
-            accuracy = row.get("val_accuracy")
-            if accuracy is not None and math.isfinite(accuracy):
-                found[int(row["generation"]), int(row["epoch"])] = float(accuracy)
+            value = row.get(f"val_{metric}")
+            if value is not None and math.isfinite(value):
+                found[int(row["generation"]), int(row["epoch"])] = float(value)
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # cut off where the run was killed
     return found

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fallow.comparison.findings import Against, Findings, Outcome
-from fallow.comparison.report.words import clean
+from fallow.report.words import clean
 
 # seconds come last: they alone differ when the same comparison runs again
 RESULTS = (

@@ -7,10 +7,7 @@ import json
 import math
 import random
 import re
-import shutil
 import time
-from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -19,14 +16,14 @@ import numpy as np
 import pytest
 
 from fallow.comparison.best import Best, Mistake
+from fallow.comparison.cost import spread
+from fallow.comparison.curves import read
 from fallow.comparison.findings import Findings, Outcome, find
-from fallow.comparison.report import About, write
-from fallow.comparison.report.cost import spread
-from fallow.comparison.report.curves import read
-from fallow.comparison.report.pictures import picture
-from fallow.comparison.report.style import DARK, LIGHT
+from fallow.comparison.page import About, write
+from fallow.report.shown import Shown
+from fallow.report.style import DARK, LIGHT
+from tests.report.looks import EVIL, Elements, opens, plain
 
-EVIL = "<script>alert(1)</script>"
 METHODS = {  # mean accuracy, generations, epochs, passes a step
     "normal": (0.945, 1, 16, 1), "long": (0.953, 1, 64, 1), "restart": (0.956, 4, 16, 1), "llf": (0.975, 4, 16, 1),
     "lw": (0.962, 4, 16, 1), "seal": (0.957, 4, 16, 1), "sam": (0.955, 1, 32, 2), "mixup": (0.958, 1, 64, 1),
@@ -116,40 +113,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def plain(page: str) -> str:
-    """The text of a page with single spaces."""
-    page = re.sub(r"<style>.*?</style>|<wbr>", "", page, flags=re.DOTALL)
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page).replace("&nbsp;", " "))
-
-
 # ---- the page as text
-
-
-class Elements(HTMLParser):
-    """Every element with its attributes and those that it lies in."""
-
-    VOID = {"meta", "link", "img", "br", "wbr"}
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.all: list[tuple[str, dict[str, str | None], tuple[str, ...]]] = []
-        self.feed(page)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.all.append((tag, dict(attrs), tuple(self.open)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.all.append((tag, dict(attrs), tuple(self.open)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def named(self, *tags: str) -> list[dict[str, str | None]]:
-        return [attributes for tag, attributes, _ in self.all if tag in tags]
 
 
 @pytest.mark.parametrize("which", ["usual", "evil"])
@@ -313,6 +277,26 @@ def test_no_curves_and_many_classes(tmp_path: Path) -> None:
     assert not list((tmp_path / "figures").glob("c[uo][rn]*.svg"))
 
 
+def test_another_metric_is_named_everywhere(tmp_path: Path) -> None:
+    rmse = Shown("rmse", "RMSE", share=False, higher=False)
+    found = outcomes(tmp_path)
+    for o in found:
+        if o.reason is None:
+            path = tmp_path / o.folder / "metrics.jsonl"
+            path.write_text(path.read_text().replace("val_accuracy", "val_rmse"))
+    findings = find(found, {"digits": DIGITS}, {"digits": 0.25})
+    whole = write(tmp_path, findings, found, best(findings, DIGITS["classes"]), ABOUT, shown=rmse).read_text("utf-8")
+    page = plain(whole)
+    assert "accuracy" not in whole.lower()
+    assert "left of 0 the method is ahead" in page
+    assert "chosen on validation RMSE" in page
+    assert "RMSE against cost" in page
+    assert "Learning curves" in page
+    row = findings.settings[0].row("llf")
+    assert row.estimate is not None
+    assert f"llf ▲ better {row.estimate.mean:.4g}" in page
+
+
 # ---- files
 
 
@@ -421,93 +405,13 @@ def test_labels_do_not_touch() -> None:
     assert spread([10.0, 50.0], 11.0, 0.0, 100.0) == [10.0, 50.0]
 
 
-def test_pictures() -> None:
-    assert picture(None) is None
-    assert picture(np.zeros(64, np.uint8)) is None
-    for channels in (1, 2, 3, 4, 5):
-        small = picture(np.zeros((channels, 8, 8), np.uint8))
-        assert small is not None
-        assert small.kind == "pixels"
-        assert small.source.startswith("data:image/png;base64,")
-    large = picture(np.random.default_rng(0).integers(0, 256, (3, 500, 300), dtype=np.uint8))
-    assert large is not None
-    assert large.kind == "smooth"
-    assert len(large.source) < 30_000
-
-
-@pytest.mark.parametrize("palette", [LIGHT, DARK])
-def test_contrast(palette: dict[str, str]) -> None:
-    def luminance(colour: str) -> float:
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    for text in ("ink", "muted", "accent", "better", "worse"):
-        for ground in ("paper", "panel"):
-            dim, bright = sorted(luminance(palette[name]) for name in (text, ground))
-            assert (bright + 0.05) / (dim + 0.05) >= 4.5, (text, ground)
-
-
 # ---- in a browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    if not (program := next(filter(None, map(shutil.which, names)), None)):
-        pytest.skip("there is no Chromium")
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    with sync_api.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=program, args=flags)
-        yield browser
-        browser.close()
-
-
-OVERFLOW = """() => {
-  const found = [];
-  const note = (what, e) => found.push(`${what}: ${e.tagName} ${e.textContent.trim().slice(0, 60)}`);
-  for (const e of document.querySelectorAll('main *')) {
-    if (e.closest('svg, details') || e.matches('pre, .scroll')) continue;
-    if (getComputedStyle(e).display !== 'inline' && e.scrollWidth > e.clientWidth + 1) note('too long', e);
-    if (!e.closest('.scroll, pre') && e.getBoundingClientRect().right > innerWidth + 1) note('beyond the page', e);
-  }
-  for (const e of document.querySelectorAll('svg.fig text')) {
-    const box = e.getBoundingClientRect(), outer = e.closest('svg.fig').getBoundingClientRect();
-    const beside = box.left < outer.left - 2 || box.right > outer.right + 2;
-    if (beside || box.top < outer.top - 3 || box.bottom > outer.bottom + 3) note('outside its figure', e);
-  }
-  return found;
-}"""
 
 
 @pytest.mark.xdist_group("browser")  # one start serves all
 @pytest.mark.parametrize("which", ["usual", "evil"])
 def test_opens_in_a_browser(which: str, browser: Any, request: pytest.FixtureRequest) -> None:
-    page_file = request.getfixturevalue(which) / "report.html"
-    grounds = {}
-    for width, scheme in ((375, "light"), (1200, "dark")):
-        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True)
-        page = context.new_page()
-        said: list[str] = []
-        asked: list[str] = []
-        page.on("console", lambda message, said=said: said.append(message.text))
-        page.on("pageerror", lambda error, said=said: said.append(str(error)))
-        page.on("dialog", lambda dialog, said=said: (said.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda request, asked=asked: asked.append(request.url))
-        page.goto(page_file.as_uri())
-        assert said == []
-        assert [url for url in asked if not url.startswith("data:")] == [page_file.as_uri()]
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(OVERFLOW) == []
-        assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
-        ground = "getComputedStyle(document.body).backgroundColor"
-        grounds[scheme] = (page.evaluate(ground), page.screenshot(clip={"x": 0, "y": 0, "width": 8, "height": 8}))
-        page.emulate_media(media="print")
-        assert page.evaluate(ground) == "rgb(255, 255, 255)"  # paper is white in the dark, too
-        context.close()
-    assert grounds["light"][0] != grounds["dark"][0]
-    assert grounds["light"][1] != grounds["dark"][1]
+    opens(browser, request.getfixturevalue(which) / "report.html")
 
 
 @pytest.mark.xdist_group("browser")

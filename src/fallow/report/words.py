@@ -1,13 +1,17 @@
-"""Numbers and names as a reader wants them."""
+"""Numbers, names and verdicts as a reader wants them."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
 
+SIGNS = {"better": "▲", "worse": "▼", "baseline": "◇", "control": "□", "failed": "×", "no evidence": "●"}
 MINUS, NARROW = "\u2212", "\u202f"  # a true minus; a narrow space that does not break
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # what XML cannot hold: control characters, and the lone surrogates of file names that are not UTF-8
 ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -31,6 +35,15 @@ def brief(text: Any, limit: int) -> str:
     return whole if len(whole) <= limit else whole[: limit - 1] + "…"
 
 
+def capitalised(text: str) -> str:
+    """As a sentence begins.
+
+    >>> capitalised("macro F1")
+    'Macro F1'
+    """
+    return text[:1].upper() + text[1:]
+
+
 def breakable(text: Any) -> Markup:
     """A name, escaped, that may go on in the next line after a sign or many letters, but not within a short word.
 
@@ -50,14 +63,59 @@ def percent(share: float | None, digits: int = 1) -> str:
     return "–" if share is None else f"{100 * min(1.0, max(0.0, share)):.{digits}f}"
 
 
-def points(difference: float) -> str:
+def points(difference: float, digits: int = 1) -> str:
     """A difference in percentage points, with its sign.
 
     >>> points(-0.0123), points(0.004), points(-0.0001)
     ('−1.2', '+0.4', '0.0')
     """
-    text = f"{100 * difference:+.1f}"
-    return "0.0" if float(text) == 0 else text.replace("-", MINUS)
+    text = f"{100 * difference:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number with so many digits that count; very large and very small ones by powers of ten.
+
+    >>> number(0.12345), number(-1234.5, 5), number(2.5e-7), number(1e9), number(None)
+    ('0.1235', '−1234.5', '2.5·10⁻⁷', '10⁹', '–')
+    """
+    if value is None:
+        return "–"
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0 or 1e-4 <= abs(value) < 1e6:
+        return f"{value:.{max(digits, math.floor(math.log10(abs(value))) + 1) if value else 1}g}".replace("-", MINUS)
+    mantissa, power = f"{value:.{digits - 1}e}".split("e")
+    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    times = {"1": "", "-1": MINUS}.get(mantissa, mantissa.replace("-", MINUS) + "·")
+    return f"{times}10{str(int(power)).translate(RAISED)}"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A number with its sign.
+
+    >>> signed(0.25), signed(-0.5), signed(0.0)
+    ('+0.25', '−0.5', '0')
+    """
+    return f"+{number(value, digits)}" if value > 0 else number(value, digits)
+
+
+def many(count_of: int, what: str) -> str:
+    """A count and what it is of.
+
+    >>> many(1, "seed"), many(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{count(count_of)} {what}{'' if count_of == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def p_value(p: float) -> str:

@@ -1,4 +1,4 @@
-"""Accuracy against what it costs."""
+"""What a method gives against what it costs."""
 
 from __future__ import annotations
 
@@ -6,41 +6,44 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from fallow.comparison.report.intervals import Bar, colour, domain, mark, numbered
-from fallow.comparison.report.svg import EM, Drawing, Scale, group, line, path, tag, text
-from fallow.comparison.report.words import clean, count, duration, percent
+from fallow.report.intervals import Bar, colour, domain, mark
+from fallow.report.shown import Shown
+from fallow.report.svg import EM, Drawing, Scale, group, line, path, text
+from fallow.report.tags import tag
+from fallow.report.words import clean, count, duration, number
 
 GAP = 15.0  # between two names
 
 
-def passes(bars: Sequence[Bar], spent: Sequence[float]) -> Drawing:
+def passes(bars: Sequence[Bar], spent: Sequence[float], shown: Shown) -> Drawing:
     """Against forward-backward passes."""
-    return _cost(bars, spent, "passes of a run", [f"{count(s)} passes" for s in spent])
+    return _cost(bars, spent, "passes of a run", [f"{count(s)} passes" for s in spent], shown)
 
 
-def time(bars: Sequence[Bar], seconds: Sequence[float]) -> Drawing:
+def time(bars: Sequence[Bar], seconds: Sequence[float], shown: Shown) -> Drawing:
     """Against time, in a unit that gives short numbers."""
     longest = max(seconds)
     unit, size = ("h", 3600) if longest > 7200 else ("min", 60) if longest > 120 else ("s", 1)
-    return _cost(bars, [s / size for s in seconds], f"time of a run in {unit}", [duration(s) for s in seconds])
+    words = [duration(s) for s in seconds]
+    return _cost(bars, [s / size for s in seconds], f"time of a run in {unit}", words, shown)
 
 
-def _cost(bars: Sequence[Bar], spent: Sequence[float], what: str, words: Sequence[str]) -> Drawing:
+def _cost(bars: Sequence[Bar], spent: Sequence[float], what: str, words: Sequence[str], shown: Shown) -> Drawing:
     """Equal budgets put many points above each other, so names stand beside them, with a line to each."""
-    low, high = domain([bar._replace(low=None, high=None, seeds=[]) for bar in bars])
-    labels = [b.label if low <= b.mean <= high else f"{percent(b.mean, 0)} %: {b.label}" for b in bars]  # far off
+    low, high = domain([bar._replace(low=None, high=None, seeds=[]) for bar in bars], shown=shown)
+    labels = [b.label if low <= b.mean <= high else f"{shown.full(b.mean, 0)}: {b.label}" for b in bars]  # far off
     room = min(130.0, 14 + EM * max(len(clean(label)) for label in labels))
     width, height, top, left = 360.0, max(230.0, 80 + GAP * len(bars)), 26.0, 40.0
     right, bottom = width - room - 22, height - 38
     x, y = Scale(0.0, 1.04 * max(*spent, 1e-9), left, right), Scale(low, high, bottom, top)
     pieces = []
-    for t, number in numbered(y, 6):
-        pieces += [line(left, y(t), right, y(t), "rule"), text(left - 5, y(t) + 4, number, "soft", "end")]
+    for t, written in shown.marks(y, 6):
+        pieces += [line(left, y(t), right, y(t), "rule"), text(left - 5, y(t) + 4, written, "soft", "end")]
     for t in x.ticks(4):
-        number = count(t) if t == int(t) else f"{t:g}"
-        pieces += [line(x(t), bottom, x(t), bottom + 4, "zero"), text(x(t), bottom + 16, number, "soft", "middle")]
+        written = count(t) if t == int(t) else number(t)
+        pieces += [line(x(t), bottom, x(t), bottom + 4, "zero"), text(x(t), bottom + 16, written, "soft", "middle")]
     pieces += [
-        text(left - 30, 11, "test accuracy in %", "soft"),
+        text(left - 30, 11, shown.axis("test"), "soft"),
         line(left, bottom, right, bottom, "zero"),
         text((left + right) / 2, height - 5, what, "soft", "middle"),
     ]
@@ -53,8 +56,8 @@ def _cost(bars: Sequence[Bar], spent: Sequence[float], what: str, words: Sequenc
             group(tooltip, mark(px, py, bar.kind), class_=colour(bar.kind)),
             text(right + 20, at + 4, labels[i], None, limit=int(room / EM)),
         ]
-    found = [f"{bar.label} {percent(bar.mean)} %, {amount}" for bar, amount in zip(bars, words, strict=True)]
-    return Drawing(width, height, Markup("").join(pieces), f"Test accuracy against {what}: {'; '.join(found)}")
+    found = [f"{bar.label} {shown.full(bar.mean)}, {amount}" for bar, amount in zip(bars, words, strict=True)]
+    return Drawing(width, height, Markup("").join(pieces), f"{shown.axis('Test')} against {what}: {'; '.join(found)}")
 
 
 def spread(wanted: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
