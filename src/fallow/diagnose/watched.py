@@ -1,4 +1,4 @@
-"""Figures A to C and G of L2F's supplement, from what :class:`~fallow.diagnose.watch.Watch` has seen."""
+"""Figures A to C and G of L2F's supplement, from what a :class:`~fallow.diagnose.watch.Watch` has seen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from fallow.base.errors import RequestError, unknown
 from fallow.diagnose.figures import COLOURS, look, styled
-from fallow.diagnose.watch import Seen
+
+Looks = Sequence[Mapping[str, Any]]  # of one training, each as `Seen.describe` has it
 
 FIGURES = {  # which landscape, and what it is of
     "A": ("train", "fast adaptation to tasks of meta-training"),
@@ -22,7 +23,7 @@ PANELS = {
 }
 
 
-def draw(figures: str, seen: Mapping[str, Sequence[Seen]]) -> str:
+def draw(figures: str, seen: Mapping[str, Looks]) -> str:
     """An SVG of figures A, B, C, G, or of several of them ("ABCG"), with a line for each of the trainings.
 
     The same records give the same bytes.
@@ -50,11 +51,10 @@ def draw(figures: str, seen: Mapping[str, Sequence[Seen]]) -> str:
     return written.getvalue()
 
 
-def _landscape(panels: Any, seen: Mapping[str, Sequence[Seen]], which: str) -> None:
+def _landscape(panels: Any, seen: Mapping[str, Looks], which: str) -> None:
     for axes, (measure, label) in zip(panels, PANELS.items(), strict=True):
         for i, (name, looks) in enumerate(seen.items()):
-            found = [(one.iteration, getattr(one, which)) for one in looks]
-            known = [(at, held.means()[measure]) for at, held in found if held is not None]
+            known = [(one["iteration"], one[which][measure]) for one in looks if one[which] is not None]
             if not known:
                 raise RequestError(f"{name} saw no tasks of meta-validation: give val_tasks above 0")
             axes.plot(*zip(*known, strict=True), label=name, **look(i))
@@ -64,15 +64,15 @@ def _landscape(panels: Any, seen: Mapping[str, Sequence[Seen]], which: str) -> N
     panels[0].legend()
 
 
-def _conflict(axes: Any, seen: Mapping[str, Sequence[Seen]]) -> None:
+def _conflict(axes: Any, seen: Mapping[str, Looks]) -> None:
     for i, (name, looks) in enumerate(seen.items()):
-        at = [one.iteration for one in looks]
+        at = [one["iteration"] for one in looks]
         for which, line in (("between", "-"), ("within", "--")):
-            found = [getattr(one.conflict, which) for one in looks]
+            found = [one["conflict"][which] for one in looks]
             where = "between tasks" if which == "between" else "within a task"
-            axes.plot(at, [f.value for f in found], label=f"{name}, {where}", **look(i) | {"linestyle": line})
-            axes.fill_between(at, [f.low for f in found], [f.high for f in found], color=COLOURS[i % len(COLOURS)],
-                              alpha=0.12, lw=0)  # fmt: skip
+            axes.plot(at, [f["value"] for f in found], label=f"{name}, {where}", **look(i) | {"linestyle": line})
+            low, high = ([f[end] for f in found] for end in ("low", "high"))
+            axes.fill_between(at, low, high, color=COLOURS[i % len(COLOURS)], alpha=0.12, lw=0)
     axes.set_xlabel("meta-iteration")
     axes.set_ylabel("degree of conflict: 1 − mean cosine")
     axes.legend()

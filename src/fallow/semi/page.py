@@ -102,7 +102,7 @@ def _weights(study: Study) -> list[Any]:
 def _environment() -> jinja2.Environment:
     here = Path(__file__).parent
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([here, here.parent / "compare" / "report"]),  # whose style it shares
+        loader=jinja2.FileSystemLoader([here, here.parent / "comparison" / "report"]),  # whose style it shares
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         lstrip_blocks=True,
