@@ -76,9 +76,9 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
         f"Mean squared error over {CURVES} curves after 5 steps; {ITERATIONS:,} iterations of 4 tasks, {seeds} seeds; "
         "columns are setting and shots. Differences to MAML are paired by seed, with 95 % intervals."
     ]
-    each = len({setting for setting, _ in PLACES.values()}) * seeds * ITERATIONS
+    count = len({setting for setting, _ in PLACES.values()}) * seeds * ITERATIONS
     remarks.append(
-        f"Meta-gradients are clipped at a norm of {CLIP:g}. Of {each:,} of each method, so many were not finite and "
+        f"Meta-gradients are clipped at a norm of {CLIP:g}. Of {count:,} of each method, so many were not finite and "
         f"left out: {', '.join(lost) or 'none'}."
     )
     return Table(name, "L2F, supplement C", cells, unit="mean squared error", remarks=remarks, tests=tests)

@@ -107,7 +107,7 @@ def named(key: Key) -> str:
 
 def constants(module: ModuleType) -> dict[str, Any]:
     """What a table's file sets in capitals: whoever changes a size there has another table."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in vars(module).items():
         try:
             found |= {name: json.loads(json.dumps(value))} if name.isupper() and name != "SEEDS" else {}

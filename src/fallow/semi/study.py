@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fallow.base import files
 from fallow.base.errors import WorkError
 from fallow.data import Data
@@ -28,6 +30,7 @@ from fallow.semi.training import (
     outcome,
     runs,
 )
+from fallow.training.fit import prepare
 
 ROWS = {  # of the table of controls: the training with C in the making, and the one with C as it was kept
     "confidence network": (CONFIDENCE, CONFIDENCE + FROZEN),
@@ -90,7 +93,8 @@ def study(plan: Plan, folder: Path, *, baseline: bool = True, controls: bool = F
     ``workers``, ``device``, ``watch``.
     """
     data = gather(plan)
-    plan.chosen()  # refuses settings that are wrong before a folder is made
+    with torch.random.fork_rng():
+        prepare(plan.model, data, plan.chosen(), **plan.settings())  # refuses what is wrong before a folder is made
     names = [SUPERVISED, plan.kind] if baseline and plan.kind != SUPERVISED else [plan.kind]
     trainings = runs(plan, training.controls(plan) if controls else names)
     settings = {key: value for key, value in plan.describe().items() if key not in ("data", "unlabelled", "ood")}

@@ -80,9 +80,9 @@ def runs(plan: Plan, names: Sequence[str], mark: str = "") -> dict[str, Run]:
 
 def train(folder: Path, name: str, settings: dict[str, Any], frozen: str | None, **sources: str) -> dict[str, Any]:
     """Train what the name says, and leave in the folder what it makes of the unlabelled images."""
-    plan = Plan(**sources, **settings)
+    plan = Plan(**settings | sources)
     data = gather(plan)
-    method = _method(plan, name, frozen and folder.parent / frozen / "confidence.safetensors")
+    method = _method(plan, name, folder.parent / frozen / "confidence.safetensors" if frozen else None)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="the confidence weights ran away")  # told at the end, by ran_away
         result = fit(
@@ -100,7 +100,7 @@ def train(folder: Path, name: str, settings: dict[str, Any], frozen: str | None,
 def outcome(name: str, folder: Path, value: dict[str, Any]) -> Outcome:
     """What a training gave, from its folder and its value."""
     history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
-    return Outcome(name, history=history, **value, **safetensors.numpy.load_file(folder / IMAGES))
+    return Outcome(name, history=history, **value | safetensors.numpy.load_file(folder / IMAGES))
 
 
 def _method(plan: Plan, name: str, file: Path | None) -> FixMatch:
