@@ -95,7 +95,7 @@ def semi(
         _report(done)
     if done.failed:
         name, reason = next(iter(done.failed.items()))
-        raise WorkError(f"{len(done.failed)} trainings failed, first {name}: {reason}; repeat the command to try again")
+        raise WorkError(f"trainings that failed: {len(done.failed)}, first {name}: {reason}")
     if done.main.ran_away:
         raise WorkError(
             "the confidence weights ran away: the meta-updates ended there and the best network was kept, "

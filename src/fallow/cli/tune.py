@@ -66,7 +66,7 @@ def tune(
         _report(tuned, per, grid)
     if tuned.failed:
         name, reason = next(iter(tuned.failed.items()))
-        raise WorkError(f"{len(tuned.failed)} trainings failed and were left out, first {name}: {reason}")
+        raise WorkError(f"left out because they failed: {len(tuned.failed)}, first {name}: {reason}")
 
 
 def _report(tuned: Tuned, per: str, grid: int) -> None:

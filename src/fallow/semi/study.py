@@ -97,9 +97,8 @@ def study(plan: Plan, folder: Path, *, baseline: bool = True, controls: bool = F
         prepare(plan.model, data, plan.chosen(), **plan.settings())  # refuses what is wrong before a folder is made
     names = [SUPERVISED, plan.kind] if baseline and plan.kind != SUPERVISED else [plan.kind]
     trainings = runs(plan, training.controls(plan) if controls else names)
-    settings = {key: value for key, value in plan.describe().items() if key not in ("data", "unlabelled", "ood")}
     found = run(
-        grid(trainings.values()), folder, identity=settings | {f"data's {k}": v for k, v in data.describe().items()},
+        grid(trainings.values()), folder, identity=plan.how() | {f"data's {k}": v for k, v in data.describe().items()},
         progress=lambda run, at: epochs_done(at, plan.epochs), what="study", **how,
     )  # fmt: skip
     failed = {name: reason for name, one in trainings.items() if (reason := found[one.name].reason) is not None}

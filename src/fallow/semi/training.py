@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from fallow.base import files
-from fallow.comparison.work import absolute
 from fallow.data import FOREIGN
 from fallow.data.normalise import normalise
 from fallow.evaluate.separation import auroc
@@ -65,22 +64,20 @@ def controls(plan: Plan) -> list[str]:
 
 def runs(plan: Plan, names: Sequence[str], mark: str = "") -> dict[str, Run]:
     """The trainings of these names as runs, whose own names end with ``mark``; a frozen network is learned before."""
-    asked = plan.describe()
-    sources = {key: absolute(asked[key]) for key in ("data", "unlabelled", "ood") if asked[key] is not None}
-    settings = {key: value for key, value in asked.items() if key not in ("data", "unlabelled", "ood")}
     found = {}
     for name in names:
         base = slug(name.removesuffix(FROZEN)) + mark if name.endswith(FROZEN) else None
         found[name] = Run(
-            slug(name) + mark, f"{__name__}:train", {"name": name, "settings": settings, "frozen": base},
-            cost=3.0 if name in (CONFIDENCE, CONSTANT, SHUFFLED) else 1.0, after=(base,) if base else (), paths=sources,
+            slug(name) + mark, f"{__name__}:train", {"name": name, "how": plan.how(), "frozen": base},
+            cost=3.0 if name in (CONFIDENCE, CONSTANT, SHUFFLED) else 1.0, after=(base,) if base else (),
+            paths=plan.sources(),
         )  # fmt: skip
     return found
 
 
-def train(folder: Path, name: str, settings: dict[str, Any], frozen: str | None, **sources: str) -> dict[str, Any]:
+def train(folder: Path, name: str, how: dict[str, Any], frozen: str | None, **sources: str) -> dict[str, Any]:
     """Train what the name says, and leave in the folder what it makes of the unlabelled images."""
-    plan = Plan(**settings | sources)
+    plan = Plan(**how | sources)
     data = gather(plan)
     method = _method(plan, name, folder.parent / frozen / "confidence.safetensors" if frozen else None)
     with warnings.catch_warnings():

@@ -16,7 +16,6 @@ from fallow import experiment
 from fallow.base import toml
 from fallow.base.errors import RequestError, WorkError, unknown
 from fallow.base.files import write, write_json
-from fallow.comparison.work import absolute
 from fallow.core.settings import Settings
 from fallow.data import Data, load
 from fallow.evaluate.statistics import Difference, paired
@@ -131,7 +130,9 @@ def tune(
     asked = {"model": model, "train": train, "val": val} | fixed
     points = {f"decay-{decay:.1e}": decay for decay in spread(*GRID, grid)}
     draws = range(seed, seed + seeds)
-    trials = {(name, s): trial for s in draws for name, trial in _trials(s, points, learner, per, asked, data).items()}
+    assert loaded.origin is not None
+    where = loaded.origin["source"]  # a path is absolute there: workers may stand elsewhere
+    trials = {(name, s): trial for s in draws for name, trial in _trials(s, points, learner, per, asked, where).items()}
     found = experiment.run(
         experiment.grid(trials.values()), Path(out), engine=engine, address=address, workers=workers, device=device,
         identity={"seed": seed, "method": learner} | asked | {f"data's {k}": v for k, v in loaded.describe().items()},
@@ -146,7 +147,7 @@ def tune(
 
 
 def _trials(
-    seed: int, points: Mapping[str, float], learner: str, per: str, asked: dict[str, Any], data: str
+    seed: int, points: Mapping[str, float], learner: str, per: str, asked: dict[str, Any], source: str
 ) -> dict[str, Run]:
     """The trainings of one seed, by name."""
 
@@ -155,7 +156,7 @@ def _trials(
         after = (decay,) if isinstance(decay, str) else ()
         return Run(
             f"{name}-seed{seed}", f"{__name__}:train_once", arguments, cost=2.0 if method == learner else 1.0,
-            after=after, paths={"data": absolute(data)},
+            after=after, paths={"data": source},
         )  # fmt: skip
 
     found = {LEARNING: trial(LEARNING, learner, START)}
