@@ -56,4 +56,4 @@ def reproduce(
         raise Stopped(f"stopped: the same command goes on where it was, in {folder}") from None
     print(json.dumps(table.describe(), ensure_ascii=False) if as_json else table)
     if table.failed:
-        raise WorkError(f"runs that failed: {len(table.failed)}; their seeds are left out; repeat the command to try again")
+        raise WorkError(f"runs that failed: {len(table.failed)}; their seeds are left out: repeat the command")
