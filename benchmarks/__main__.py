@@ -11,7 +11,7 @@ NAMES = {
     "start": "fallow --help, and importing fallow beyond torch (a minute)",
     "methods": "every method against an ordinary step (three minutes)",
     "compare": "a comparison with one and with two workers, and against a bare loop (eight minutes)",
-    "interrupt": "comparisons killed at random moments: the share that ends with the same results (10 minutes)",
+    "interrupt": "compare, tune, semi, reproduce killed at random moments: the share that ends the same (10 minutes)",
     "flatness": "steps of fam and sam against a plain one, and the memory of fam (three minutes)",
     "hypergradient": "a hypergradient against betty, torchopt and a textbook's loop (two minutes)",
     "fewshot": "meta-gradients of MAML against a hand-written loop and higher (six minutes)",

@@ -12,10 +12,13 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from fallow.base.errors import WorkError
+from fallow.base.lock import locked
 from fallow.semi import training
 from tests.cli.conftest import Run
+from tests.kill import ended, failing, killed
 
-SMALL = ("--model", "mlp:hidden=8", "--epochs", 2, "--steps", 3, "--batch-size", 10, "--device", "cpu")
+SMALL = ("--model", "mlp:hidden=8", "--epochs", 2, "--steps", 3, "--batch-size", 10, "--device", "cpu", "--workers", 1)
 FEW = ("digits", "--labels", 20, "--val", 30, *SMALL)
 LEARNED = "confidence:ratio=2,warmup=1,every=1,threshold=0,network=mlp"
 
@@ -48,7 +51,8 @@ def test_fixmatch_beside_its_baseline(semi: Run) -> None:
     assert re.search(r"\nfixmatch +\d+\.\d % +\d+\.\d % ", words)
     assert "points against the labels alone" in words
     assert words.endswith("report: a/semi.html\n")
-    assert {p.name for p in Path("a").iterdir()} == {"run.json", "study.json", "semi.html", "supervised", "fixmatch"}
+    assert {p.name for p in Path("a").iterdir()} >= {"experiment.db", "study.json", "semi.html", "runs"}
+    assert {p.name for p in Path("a/runs").iterdir()} == {"supervised", "fixmatch"}
     page = Path("a/semi.html").read_text("utf-8")
     offline(page)
     assert "Accuracy on validation, %" in page
@@ -67,13 +71,11 @@ def test_the_weights_of_a_confidence_network_are_shown(semi: Run) -> None:
     assert page.count("data:image/png;base64") == 3 * (8 + 1)  # of every class, and of the foreign ones
     for words in ("Weights of original images", "Weights of augmented images", "AUROC of the weights", "share in %"):
         assert words in page
-    assert Path("a/confidence/confidence.safetensors").exists()
+    assert Path("a/runs/confidence/confidence.safetensors").exists()
 
 
 def test_the_controls_are_one_command(semi: Run) -> None:
-    words = semi(
-        "--method", LEARNED, "--ood-classes", "8,9", "--controls", "--workers", 1, "--threads", 1, "--out", "a"
-    ).done()  # fmt: skip
+    words = semi("--method", LEARNED, "--ood-classes", "8,9", "--controls", "--out", "a").done()
     table = words[words.index("weights from") :]
     for row in ("confidence network", "constant signal", "shuffled signal"):
         assert re.search(rf"\n{row} +\d+\.\d % +\d+\.\d % +\d\.\d\d", table), row
@@ -82,37 +84,66 @@ def test_the_controls_are_one_command(semi: Run) -> None:
     assert re.search(r"\noracle +- +\d+\.\d % +-", table)
     for row in ("none: FixMatch", "none: supervised"):  # with the validation labels, and without
         assert re.search(rf"\n{row} +\d+\.\d % +\d+\.\d % ", table), row
-    joint, frozen = (load_file(f"a/{name}/confidence.safetensors") for name in ("confidence", "confidence-frozen"))
+    joint, frozen = (load_file(f"a/runs/{name}/confidence.safetensors") for name in ("confidence", "confidence-frozen"))
     assert joint.keys() == frozen.keys()
     assert all(torch.equal(joint[key], frozen[key]) for key in joint)
-    sizes = json.loads(Path("a/supervised-validation-labels-too/run.json").read_text())["data"]["sizes"]
+    sizes = json.loads(Path("a/runs/supervised-validation-labels-too/run.json").read_text())["data"]["sizes"]
     assert (sizes["train"], sizes["val"]) == (50, 0)
     assert "Does the network help" in Path("a/semi.html").read_text("utf-8")
 
 
-def test_a_study_goes_on_where_it_was(semi: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("--method", "fixmatch:ratio=2", "--json")
+def test_a_killed_study_goes_on_and_draws_the_same_page(semi: Run) -> None:
+    words = ("--method", LEARNED, "--ood-classes", "8,9", "--json")
     whole = json.loads(semi(*words, "--out", "a").done())
-    trained, begun = training._train, []
-
-    def interrupted(plan, name, *rest):
-        begun.append(name)
-        if len(begun) == 2:
-            raise KeyboardInterrupt
-        return trained(plan, name, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "_train", interrupted)
-        assert "with --out b --resume goes on" in semi(*words, "--out", "b").refused(130)
-    assert begun == ["supervised", "fixmatch"]
-    first = Path("b/supervised/last.safetensors").read_bytes()
+    killed(lambda: semi(*words, "--out", "b"), training, "fit", call=2)
+    assert list(before := ended(Path("b"))) == ["confidence"]  # the long one comes first
     after = json.loads(semi(*words, "--out", "b", "--resume").done())
     for name, found in whole["trainings"].items():
         assert {**found, "seconds": 0} == {**after["trainings"][name], "seconds": 0}
-    assert Path("b/supervised/last.safetensors").read_bytes() == first
-    assert Path("a/fixmatch/last.safetensors").read_bytes() == Path("b/fixmatch/last.safetensors").read_bytes()
-    assert "already holds a run: add --resume" in semi(*words, "--out", "b").refused()
-    assert "holds another run: its semi.seed" in semi(*words, "--out", "b", "--resume", "--seed", 1).refused()
+    assert before.items() <= ended(Path("b")).items()
+    pages = [re.sub(r">[\d.]+\s?s<", "><", Path(out, "semi.html").read_text("utf-8")) for out in "ab"]
+    assert pages[0] == pages[1]
+    weights = [Path(out, "runs/confidence/last.safetensors").read_bytes() for out in "ab"]
+    assert weights[0] == weights[1]
+
+
+def test_a_study_killed_in_a_training_goes_on_from_its_checkpoint(semi: Run) -> None:
+    words = ("--method", "fixmatch:ratio=2", "--no-baseline")
+    semi(*words, "--out", "a").done()
+    killed(lambda: semi(*words, "--out", "b"), training, "_looked", call=1)  # trained, and not looked at
+    assert not ended(Path("b"))
+    trained = Path("b/runs/fixmatch/last.safetensors").stat().st_mtime_ns
+    semi(*words, "--out", "b").done()
+    assert Path("b/runs/fixmatch/last.safetensors").stat().st_mtime_ns == trained
+    seen = [load_file(f"{out}/runs/fixmatch/images.safetensors")["predicted"] for out in "ab"]
+    assert torch.equal(*seen)
+
+
+def test_another_study_and_another_process_are_refused(semi: Run) -> None:
+    words = ("--method", "supervised", "--out", "a")
+    semi(*words).done()
+    with locked(Path("a/lock"), wait=False):
+        assert "another process is at work in a: wait for it" in semi(*words).refused()
+    assert "a holds another study: its seed is 0, not 1; choose another" in semi(*words, "--seed", 1).refused()
+
+
+def test_a_training_that_fails_is_told(semi: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("--method", "fixmatch:ratio=2", "--out", "a")
+    with monkeypatch.context() as patch:
+        when = {"supervised": True}
+        failed = failing(training.fit, WorkError("the <b>loss became nan"), lambda *given, **_: when.get(given[2].name))
+        patch.setattr(training, "fit", failed)
+        found = semi(*words)
+        assert found.code == 1
+        assert re.search(r"\nsupervised +failed: the <b>loss became nan\n", found.out)
+        assert found.err == "fallow: trainings that failed: 1, first supervised: the <b>loss became nan\n"
+        assert "failed: the &lt;b&gt;loss became nan" in Path("a/semi.html").read_text("utf-8")
+        when["fixmatch"] = True
+        patch.setattr(training, "fit", failed)
+        assert "fixmatch failed: the <b>loss" in semi(*words[:-1], "b").refused(1)
+    before = ended(Path("a"))["fixmatch"]
+    assert "points against the labels alone" in semi(*words).done()
+    assert ended(Path("a"))["fixmatch"] == before
 
 
 def test_images_of_another_size_are_resized_and_that_is_said(semi: Run, tmp_path: Path) -> None:
@@ -176,5 +207,5 @@ def test_weights_that_run_away_are_told_and_nothing_is_lost(semi: Run) -> None:
     assert "confidence reaches" in outcome.out
     assert json.loads(Path("a/study.json").read_text())["trainings"]["confidence"]["ran_away"]
     assert "ran away" in Path("a/semi.html").read_text("utf-8")
-    assert Path("a/confidence/confidence.safetensors").exists()
-    assert Path("a/confidence/last.safetensors").exists()
+    assert Path("a/runs/confidence/confidence.safetensors").exists()
+    assert Path("a/runs/confidence/last.safetensors").exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import joblib
 import numpy as np
 import pytest
 import torch
@@ -14,6 +13,7 @@ from fallow.base.errors import RequestError
 from fallow.data.tasks import Sinusoid
 from fallow.reproduce import fewshot_images, l2f_sinusoid
 from fallow.reproduce.fewshot_images import Way
+from fallow.reproduce.runs import reproduce
 from fallow.reproduce.stacked_tasks import train
 from fallow.training.meta import fewshot
 
@@ -40,7 +40,7 @@ def test_methods_of_a_seed_are_paired(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(l2f_sinusoid, "ITERATIONS", 1)
     monkeypatch.setattr(l2f_sinusoid, "CURVES", 20)
     monkeypatch.setattr(l2f_sinusoid, "COMPILE", False)
-    first, again = (l2f_sinusoid.errors("maml:steps=1", 5, 2)[0] for _ in range(2))
+    first, again = (l2f_sinusoid.errors(Path(), "maml:steps=1", 5, 2)[0] for _ in range(2))
     assert first == again
     assert first["standard"][0] != first["standard"][1]
     # the hard setting's training ranges have smaller amplitudes than its test ranges
@@ -51,11 +51,12 @@ def test_methods_of_a_seed_are_paired(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tables_of_images_ask_for_them(name: str, tmp_path: Path) -> None:
     for place in (None, tmp_path):
         with pytest.raises(RequestError, match="give --data-dir, a folder with"):
-            fewshot_images.run(name, 1, place)
+            reproduce(name, tmp_path / "out", data_dir=place, workers=1)
+    assert not (tmp_path / "out").exists()
 
 
-def test_accuracies_are_those_of_unseen_classes_with_their_intervals(few_images: Path) -> None:
-    table = fewshot_images.run("l2f-cifarfs", 2, few_images)
+def test_accuracies_are_those_of_unseen_classes_with_their_intervals(few_images: Path, tmp_path: Path) -> None:
+    table = reproduce("l2f-cifarfs", tmp_path / "out", seeds=2, data_dir=few_images, workers=1)
     rows = {c.row: c for c in table.cells}
     assert set(rows) == {"MAML", "L2F", "Prototypical network", "L2F − MAML, by seed"}
     assert rows["L2F − MAML, by seed"].paper == 3.37
@@ -65,7 +66,7 @@ def test_accuracies_are_those_of_unseen_classes_with_their_intervals(few_images:
     ]
     assert len(told) == 1
     assert f"{rows['Prototypical network'].ours:.2f} % [" in told[0]
-    tasks = fewshot_images.tasks_of(fewshot_images.PLANS["l2f-cifarfs"], few_images, "l2f-cifarfs")
+    tasks = fewshot_images.tasks_of("l2f-cifarfs", *fewshot_images.sources("l2f-cifarfs", few_images))
     wanted = json.loads((few_images / "cifar100_fewshot_splits.json").read_text())["splits"]["cifar-fs"]
     assert tasks.describe()["splits"] == wanted
 
@@ -75,9 +76,8 @@ def few(draw: np.random.Generator, classes: int, each: int, *shape: int) -> tupl
 
 
 @pytest.fixture
-def few_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with joblib.parallel_config(backend="sequential"):  # in this process, where the sizes are small
-        yield small_images(tmp_path, monkeypatch)
+def few_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return small_images(tmp_path, monkeypatch)
 
 
 def small_images(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -8,7 +8,6 @@ import re
 import sys
 from pathlib import Path
 
-import joblib
 import pytest
 
 from fallow.cli.main import main
@@ -35,13 +34,14 @@ from fallow.reproduce import (
     semi_ood,
 )
 from fallow.reproduce.page import sentence
+from fallow.reproduce.runs import reproduce
 from fallow.reproduce.table import Cell, Table, cell
 from tests.report.looks import plain
 from tests.reproduce.test_fewshot import small_images
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch):
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lw_table1, "STEPS", 2)
     monkeypatch.setattr(lw_table1.train, "__defaults__", (9, 2))
     monkeypatch.setattr(lw_table5, "T", 10)
@@ -84,12 +84,11 @@ def small(monkeypatch: pytest.MonkeyPatch):
     plain = "confidence:ratio=1,warmup=2,every=1,threshold=0,form=plain,network=mlp"
     forms = {"semi-ood": iml_table51.METHOD, "semi-ood-plain": plain}
     monkeypatch.setattr(semi_ood, "METHODS", forms)
-    with joblib.parallel_config(backend="sequential"):  # in this process, where the sizes are small
-        yield
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["fallow", "reproduce", *words])
+    # in this process, where the sizes are small
+    monkeypatch.setattr(sys, "argv", ["fallow", "reproduce", *words, *(["--workers", "1"] if words else [])])
     with pytest.raises(SystemExit) as end:
         main()
     return int(end.value.code or 0), *capsys.readouterr()
@@ -98,15 +97,15 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *wo
 @pytest.mark.parametrize("name", [name for name in TABLES if name != "semi-ood-centred"])  # as semi-ood
 def test_each_table_runs_and_says_what_agrees(name, tmp_path: Path, monkeypatch, capsys) -> None:
     data = ["--data-dir", str(small_images(tmp_path, monkeypatch))] if name in fewshot_images.PLANS else []
-    code, out, _ = ask(monkeypatch, capsys, name, "--seeds", "2", "--json", "--out", str(tmp_path), *data)
+    code, out, _ = ask(monkeypatch, capsys, name, "--seeds", "2", "--json", "--out", str(tmp_path / "out"), *data)
     assert code == 0
     table = json.loads(out)
     for found in table["cells"]:
         assert set(found) >= {"row", "column", "paper", "ours", "spread", "seeds", "agrees"}
         assert found["seeds"] >= 2
-    assert json.loads((tmp_path / f"{name}.json").read_text())["cells"] == table["cells"]
-    assert "<svg" in (tmp_path / f"{name}.svg").read_text()
-    page = html.unescape(plain((tmp_path / f"{name}.html").read_text("utf-8")))
+    assert json.loads((tmp_path / "out" / f"{name}.json").read_text())["cells"] == table["cells"]
+    assert "<svg" in (tmp_path / "out" / f"{name}.svg").read_text()
+    page = html.unescape(plain((tmp_path / "out" / f"{name}.html").read_text("utf-8")))
     assert all(found["row"] in page for found in table["cells"])
     assert f"fallow reproduce {name}" in page
     assert not re.search(r"\b(nan|inf)\b", page)
@@ -145,8 +144,8 @@ def test_paired_differences_need_the_papers_sign_beyond_two_errors() -> None:
     assert not seal_tables.direction("r", "c", 5.0, [1.0, -0.9, 0.3]).agrees
 
 
-def test_learned_weights_stand_beside_every_control() -> None:
-    table = semi_ood.run("semi-ood", 1)
+def test_learned_weights_stand_beside_every_control(tmp_path: Path) -> None:
+    table = reproduce("semi-ood", tmp_path / "out", seeds=1, workers=1)
     at = {(found.row, found.column): found for found in table.cells}
     for row in ("confidence network", "constant signal", "shuffled signal"):
         assert {column for r, column in at if r == row} == {"joint", "frozen", "AUROC, kept", "AUROC, last"}
@@ -159,8 +158,8 @@ def test_learned_weights_stand_beside_every_control() -> None:
     assert "against oracle" not in verdict  # a bound, not a control
 
 
-def test_the_thesis_difference_is_paired_by_seed() -> None:
-    table = iml_table51.run("iml-table5.1", 2)
+def test_the_thesis_difference_is_paired_by_seed(tmp_path: Path) -> None:
+    table = reproduce("iml-table5.1", tmp_path / "out", seeds=2, workers=1)
     ours = {found.row: found for found in table.cells}
     difference = ours["Confidence Network, frozen"].ours - ours["FixMatch"].ours
     assert ours["frozen − FixMatch"].ours == pytest.approx(difference, abs=2e-3)

@@ -37,12 +37,6 @@ class Progress:
         if self.bar is not None:
             self.bar.stop()
 
-    def say(self, words: str, done: float = 0.0) -> None:
-        """Show what comes next, or how much is done where no training is shown."""
-        if self.bar is not None:
-            self.since = None
-            self.bar.update(self.task, description=words, completed=done, left="")
-
     def show(self, ctx: Context) -> None:
         """Show where the training stands."""
         clock, done = ctx.clock, ctx.clock.overall

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fallow.base.errors import RequestError, unknown
+from fallow.base.errors import Stopped, WorkError, unknown
 
 
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="a table; without one, they are listed")] = None,
     seeds: Annotated[int | None, typer.Option(help="how many; each table has its own default")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where mnist.npz, pets32.npz and the like are")] = None,
-    out: Annotated[Path | None, typer.Option(help="a folder for the numbers and a figure")] = None,
+    out: Annotated[Path | None, typer.Option(help="the table's folder; default: reproduced/NAME")] = None,
+    engine: Annotated[str, typer.Option(help="local, ray or dask")] = "local",
+    address: Annotated[str | None, typer.Option(help="of the cluster; without one, it is started here")] = None,
+    workers: Annotated[int | None, typer.Option(help="runs side by side; default: as many as there are cores")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Run one of the papers' tables and print ours beside theirs."""
+    """Run one of the papers' tables and print ours beside theirs.
+
+    Interrupted, the same command goes on; asked for more seeds, it runs what is missing.
+    """
     from fallow.reproduce import TABLES
 
     if name is None:
@@ -33,17 +38,27 @@ def reproduce(
         return
     if name not in TABLES:
         raise unknown("table", name, TABLES)
-    if seeds is not None and seeds < 1:
-        raise RequestError(f"seeds is {seeds}: one or more are needed")
-    if sys.stderr.isatty():
-        print(f"{TABLES[name].paper}: about {TABLES[name].minutes:g} min on 2 cores …", file=sys.stderr)
-    module = import_module(f"fallow.reproduce.{TABLES[name].module}")
-    table = module.run(name, seeds or module.SEEDS, data_dir)
-    print(json.dumps(table.describe(), ensure_ascii=False) if as_json else table)
-    if out is not None:
-        from fallow.cli.display import typed
-        from fallow.reproduce.page import write
 
-        page = write(out, table, typed())
-        if not as_json:
-            print(f"report: {page}")
+    from fallow.cli.display import typed
+    from fallow.cli.live import Live
+    from fallow.reproduce.page import write
+    from fallow.reproduce.runs import reproduce
+
+    terminal = sys.stderr.isatty()
+    if terminal:
+        print(f"{TABLES[name].paper}: about {TABLES[name].minutes:g} min on 2 cores …", file=sys.stderr)
+    folder = out or Path("reproduced") / name
+    try:
+        with Live() as live:
+            table = reproduce(
+                name, folder, seeds=seeds, data_dir=data_dir, engine=engine, address=address, workers=workers,
+                watch=live.show if terminal else None,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped: the same command resumes it, in {folder}") from None
+    page = write(folder, table, typed())
+    print(json.dumps(table.describe(), ensure_ascii=False) if as_json else table)
+    if not as_json:
+        print(f"report: {page}")
+    if table.failed:
+        raise WorkError(f"runs that failed: {len(table.failed)}; their seeds are left out: repeat the command")

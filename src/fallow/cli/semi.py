@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,27 +50,27 @@ def semi(
     controls: Annotated[
         bool, typer.Option("--controls", help="what the number of a confidence network must be compared with")
     ] = False,
-    workers: Annotated[int | None, typer.Option(help="trainings side by side with --controls; default: cores")] = None,
+    engine: Annotated[str, typer.Option(help="local, ray or dask")] = "local",
+    address: Annotated[str | None, typer.Option(help="of the cluster; without one, it is started here")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="trainings side by side; default: as many as there are GPUs, or else cores")
+    ] = None,
     seed: Annotated[int, typer.Option()] = 0,
     out: Annotated[Path | None, typer.Option(help="the study's folder; default: the next free one in runs/")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on with the study in --out")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="go on with the study in --out, as it does without being told")
+    ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
-    threads: Annotated[int | None, typer.Option(help="threads of torch on the CPU")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Train on a few labels of DATA and many images without, and see what the unlabelled ones brought."""
     if resume and out is None:
         raise RequestError("--resume needs --out: the folder of the study to go on with")
-    for name, value in (("threads", threads), ("workers", workers)):
-        if value is not None and value < 1:
-            raise RequestError(f"{name} is {value}: one or more are needed")
     import torch
 
-    from fallow.cli.display import Progress
+    from fallow.cli.live import Live
     from fallow.semi import Plan, study
 
-    if threads is not None:
-        torch.set_num_threads(threads)
     plan = Plan(
         data=data, method=method, labels=labels, val=val, images=images, unlabelled=unlabelled, ood=ood,
         ood_classes=ood_classes, ood_share=ood_share, size=size, model=model, network=network, epochs=epochs,
@@ -78,19 +79,23 @@ def semi(
     if controls and plan.kind != "confidence":
         raise RequestError(f"--controls are those of --method confidence, and this is {plan.kind}")
     folder = out or free_folder(plan.data, plan.kind, seed)
+    gpus = 0 if device == "cpu" else torch.cuda.device_count()
     try:
-        with Progress() as progress:
+        with Live() as live:
             done = study(
-                plan, folder, resume=resume, baseline=baseline, controls=controls, workers=workers, device=device,
-                observer=progress.show if progress.live and not controls else None, told=progress.say,
+                plan, folder, baseline=baseline, controls=controls, engine=engine, address=address,
+                workers=gpus if workers is None and gpus else workers, device=device,
+                watch=live.show if sys.stderr.isatty() else None,
             )  # fmt: skip
     except KeyboardInterrupt:
-        again = f": the same command with --out {folder} --resume goes on" if (folder / "run.json").exists() else ""
-        raise Stopped(f"stopped{again}") from None
+        raise Stopped(f"stopped: the same command with --out {folder} goes on") from None
     if as_json:
         print(json.dumps(done.describe() | {"out": str(folder)}, ensure_ascii=False))
     else:
         _report(done)
+    if done.failed:
+        name, reason = next(iter(done.failed.items()))
+        raise WorkError(f"trainings that failed: {len(done.failed)}, first {name}: {reason}")
     if done.main.ran_away:
         raise WorkError(
             "the confidence weights ran away: the meta-updates ended there and the best network was kept, "
@@ -109,11 +114,13 @@ def _report(done: Study) -> None:
     )
     for note in done.data.notes:
         print(f"note: {note}")
-    width = max(map(len, done.outcomes))
+    width = max(map(len, [*done.outcomes, *done.failed]))
     print(f"\n{'training':{width}}    test  validation  AUROC   time")
     for name, o in done.outcomes.items():
         told = "-" if o.auroc is None else f"{o.auroc:.2f}"
         print(f"{name:{width}}  {percent(o.test):>6}  {percent(o.val):>10}  {told:>5}  {o.seconds:>3.0f} s")
+    for name, reason in done.failed.items():
+        print(f"{name:{width}}  failed: {reason}")
     if done.controlled:
         rows = done.controls()
         width = max(len(row["weights"]) for row in rows)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fallow.base.errors import Stopped
+from fallow.base.errors import Stopped, WorkError
 
 if TYPE_CHECKING:
     from fallow.tuning.tune import Tuned
@@ -32,7 +32,11 @@ def tune(
     augment: Annotated[str, typer.Option(help="none, flip, crop, flip+crop or auto")] = "auto",
     seed: Annotated[int, typer.Option(help="the first")] = 0,
     out: Annotated[Path | None, typer.Option(help="the folder; default: tuned/NAME")] = None,
-    workers: Annotated[int | None, typer.Option(help="trainings side by side; default: one a core")] = None,
+    engine: Annotated[str, typer.Option(help="local, ray or dask")] = "local",
+    address: Annotated[str | None, typer.Option(help="of the cluster; without one, it is started here")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="trainings side by side; default: as many as there are cores")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
@@ -40,15 +44,17 @@ def tune(
 
     Interrupted, the same command goes on. The settings found are kept for fallow train --settings FILE.
     """
+    from fallow.cli.live import Live
     from fallow.tuning.tune import tune
 
     folder = out or Path("tuned") / (Path(data).stem or "data")
     try:
-        with _Bar() as bar:
+        with Live() as live:
             tuned = tune(
                 data, model, out=folder, per=per, solver=solver, inner=inner, grid=grid, seeds=seeds, seed=seed,
-                train=keep, val=val, workers=workers, device=device, told=bar.show, epochs=epochs,
-                batch_size=batch_size, lr=lr, label_smoothing=label_smoothing, augment=augment,
+                train=keep, val=val, engine=engine, address=address, workers=workers, device=device,
+                watch=live.show if sys.stderr.isatty() else None, epochs=epochs, batch_size=batch_size, lr=lr,
+                label_smoothing=label_smoothing, augment=augment,
             )  # fmt: skip
     except KeyboardInterrupt:
         raise Stopped(f"stopped: the same command goes on where it was, in {folder}") from None
@@ -61,33 +67,9 @@ def tune(
     else:
         _report(tuned, per, grid)
         print(f"report: {page}")
-
-
-class _Bar:
-    """Trainings done and time left, on a terminal."""
-
-    def __enter__(self) -> _Bar:
-        self.bar: Any = None
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self.bar = Progress(
-                TextColumn("trainings"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-                console=Console(stderr=True), transient=True,
-            )  # fmt: skip
-            self.task = self.bar.add_task("trainings", total=None)
-            self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-    def show(self, done: int, of: int) -> None:
-        """So many of so many."""
-        if self.bar is not None:
-            self.bar.update(self.task, completed=done, total=of)
+    if tuned.failed:
+        name, reason = next(iter(tuned.failed.items()))
+        raise WorkError(f"left out because they failed: {len(tuned.failed)}, first {name}: {reason}")
 
 
 def _report(tuned: Tuned, per: str, grid: int) -> None:

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from fallow.flatness import relative_flatness
 from fallow.reproduce.curves import Curves
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import cell
 
 SEEDS = 5  # repetitions of a measurement
@@ -28,37 +29,39 @@ FORMS = ("loss alone", "closed", "gauss-newton", "tail", "probe", "κ̂, 10 prob
 PATIENCE = 3.0
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Curves:
-    """Time every form at every size, the forms in turn."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        times: dict[tuple[str, int], list[float]] = {}
-        over: set[str] = set()
-        for size in INPUTS:
-            work = {form: _work(form, size) for form in FORMS if form not in over}
-            for repetition in range(-1, seeds):  # the first warms up
-                for form, once in work.items():
-                    if form in over:
-                        continue
-                    began = time.perf_counter()
-                    once()
-                    spent = time.perf_counter() - began
-                    if repetition >= 0:
-                        times.setdefault((form, size), []).append(1000 * spent)
-                    if spent > PATIENCE:
-                        times.setdefault((form, size), []).append(1000 * spent)
-                        over.add(form)
-    finally:
-        torch.set_num_threads(threads)
+def times(folder: Path, repetitions: int) -> list[tuple[str, int, list[float]]]:
+    """Form, size and milliseconds; the forms in turn, so that whatever else the machine does meets them all."""
+    found: dict[tuple[str, int], list[float]] = {}
+    over: set[str] = set()
+    for size in INPUTS:
+        work = {form: _work(form, size) for form in FORMS if form not in over}
+        for repetition in range(-1, repetitions):  # the first warms up
+            for form, once in work.items():
+                if form in over:
+                    continue
+                began = time.perf_counter()
+                once()
+                spent = time.perf_counter() - began
+                if repetition >= 0:
+                    found.setdefault((form, size), []).append(1000 * spent)
+                if spent > PATIENCE:
+                    found.setdefault((form, size), []).append(1000 * spent)
+                    over.add(form)
+    return [(form, size, spent) for (form, size), spent in found.items()]
+
+
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Curves:
+    """Time every form at every size, in one run: another beside it would take its time."""
+    at, _ = each(times, {("times",): [seeds]})
+    measured = {(form, size): spent for form, size, spent in at[("times",)]}
     cells = [
-        cell(form, f"{OUTPUTS}×{size}", None, times[form, size], 0)
+        cell(form, f"{OUTPUTS}×{size}", None, measured[form, size], 0)
         for form in FORMS
         for size in INPUTS
-        if (form, size) in times
+        if (form, size) in measured
     ]
-    last = max(size for form, size in times if form == "dense")
-    ratio = _median(times["dense", last]) / _median(times["closed", last])
+    last = max(size for form, size in measured if form == "dense")
+    ratio = _median(measured["dense", last]) / _median(measured["closed", last])
     remarks = [
         f"Loss, κ and the gradient of both; {OUTPUTS} neurons, ReLU, {CLASSES} classes, batch {BATCH}, one thread.",
         f"At {OUTPUTS}×{last} the dense Hessian takes {ratio:,.0f} times as long as the closed form.",

@@ -13,6 +13,7 @@ import math
 import statistics
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from fallow.data import Examples, load
 from fallow.data.normalise import normalise
 from fallow.flatness import relative_flatness
 from fallow.methods.flat.sam import perturbed
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell, Table
 
 SEEDS = 3
@@ -30,20 +32,23 @@ RHO = 0.05
 HIDDEN = 32
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
+def ratios(folder: Path, seed: int) -> dict[str, Any]:
+    """Every measure after every rescaling by what it was before, and how far the outputs moved."""
+    model, x, y = _trained(seed)
+    before = {measure: of(model, x, y) for measure, of in MEASURES.items()}
+    output = model(x).detach()
+    changed = {column: _rescaled(model, factors) for column, factors in _rescalings(seed).items()}
+    moved = [float((net(x).detach() - output).abs().max() / output.abs().max()) for net in changed.values()]
+    found = {c: {m: of(net, x, y) / before[m] for m, of in MEASURES.items()} for c, net in changed.items()}
+    return {"moved": max(moved), "ratios": found}
+
+
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     """Every measure before and after every rescaling."""
-    found: dict[tuple[str, str], list[float]] = {}
-    moved = 0.0
-    for seed in range(seeds):
-        model, x, y = _trained(seed)
-        before = {measure: of(model, x, y) for measure, of in MEASURES.items()}
-        output = model(x).detach()
-        for column, factors in _rescalings(seed).items():
-            changed = _rescaled(model, factors)
-            moved = max(moved, float((changed(x).detach() - output).abs().max() / output.abs().max()))
-            for measure, of in MEASURES.items():
-                found.setdefault((measure, column), []).append(of(changed, x, y) / before[measure])
-    cells = [_cell(measure, column, values) for (measure, column), values in found.items()]
+    at, done = each(ratios, {("seed", seed): [seed] for seed in range(seeds)})
+    found = [at["seed", seed]["ratios"] for seed in done]
+    cells = [_cell(m, column, [one[column][m] for one in found]) for column in found[0] for m in MEASURES]
+    moved = max(one["moved"] for one in at.values())
     remarks = [
         f"Ratio after / before; a MLP 64-{HIDDEN}-10 trained on digits, float64. The outputs moved by {moved:.0e}.",
         "By neurons: factors drawn from exp N(0, ¼). κ of a layer stays when its own neurons are rescaled; κ of the "

@@ -12,12 +12,12 @@ passes (half the epochs).
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
-import torch
-from joblib import Parallel, delayed
-
 from fallow.base.errors import WorkError
+from fallow.experiment import heed
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Table
 from fallow.training.fit import fit
@@ -39,36 +39,32 @@ ROWS = {  # the method, and what to divide the epochs by
 }
 
 
-def accuracy(data: str, train: int, method: str, share: int, seed: int) -> float:
+def accuracy(folder: Path, data: str, train: int, method: str, share: int, seed: int) -> float:
     """Test accuracy in % after the last epoch; a training that diverges is worth no more than chance."""
-    torch.set_num_threads(1)
     try:
         result = fit(
             MODEL, data, method, train=train, seed=seed, generations=1, epochs=EPOCHS // share, evaluate_every=EPOCHS,
-            test_at_end=True,
+            test_at_end=True, observer=heed,
         )  # fmt: skip
     except WorkError:
         return CHANCE
     return 100 * result.last["test_accuracy"]
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     """The table: SAM and FAM against ordinary training, paired by seed."""
     sets = {"digits": ("digits", 300)}
     if data_dir is not None:
         sets = {key: (str(data_dir / f"{key}.npz"), 1000) for key in ("cifar10_sub", "fashion_mnist")}
     tasks = {"baseline": ("normal", 1), **ROWS}
-    jobs = [(key, row, seed) for key in sets for seed in range(seeds) for row in tasks]
-    found = Parallel(n_jobs=2)(delayed(accuracy)(*sets[key], *tasks[row], seed) for key, row, seed in jobs)
-    at = dict(zip(jobs, found, strict=True))
+    jobs = {(key, row, seed): (*sets[key], *tasks[row], seed) for key in sets for seed in range(seeds) for row in tasks}
+    at, done = each(accuracy, jobs)
     cells = []
     for row in ROWS:
         for key in sets:
-            gains = [at[key, row, seed] - at[key, "baseline", seed] for seed in range(seeds)]
+            gains = [at[key, row, seed] - at[key, "baseline", seed] for seed in done]
             cells.append(direction(row, key, PAPER[key].get(row.partition(",")[0]), gains))
-    means = ", ".join(
-        f"{sum(at[key, 'baseline', seed] for seed in range(seeds)) / seeds:.1f} % on {key}" for key in sets
-    )
+    means = ", ".join(f"{statistics.mean(at[key, 'baseline', s] for s in done):.1f} % on {key}" for key in sets)
     size = next(iter(sets.values()))[1]
     remarks = [f"Differences in points to the baseline ({means}); {size} training examples, {EPOCHS} epochs."]
     return Table(name, "FAM, table 1", cells, remarks=remarks)

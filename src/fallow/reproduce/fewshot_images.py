@@ -18,13 +18,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from joblib import Parallel, delayed
-
 from fallow.base.errors import RequestError
 from fallow.data.tasks import Tasks
 from fallow.data.tasks.load import load_tasks
 from fallow.evaluate.statistics import interval, paired
+from fallow.experiment import heed
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Cell, Table, cell
 from fallow.training.meta import fewshot
@@ -86,46 +85,48 @@ PLANS = {
 }
 
 
-def tasks_of(plan: Plan, data_dir: Path | None, name: str) -> Tasks:
-    """The episodes of a table."""
+def sources(name: str, data_dir: Path | None) -> tuple[str, str | None]:
+    """The images of a table, and the file that says which classes are held out, if there is one."""
+    plan = PLANS[name]
     if data_dir is None or not (data_dir / plan.file).exists():
         raise RequestError(f"{name} needs images that are not installed: give --data-dir, a folder with {plan.file}")
-    splits = None
-    if plan.gain is not None and (data_dir / SPLITS).exists():
-        splits = f"{data_dir / SPLITS}:cifar-fs"
+    splits = plan.gain is not None and (data_dir / SPLITS).exists()
+    return str(data_dir / plan.file), str(data_dir / SPLITS) if splits else None
+
+
+def tasks_of(name: str, images: str, splits: str | None) -> Tasks:
+    """The episodes of a table."""
     return load_tasks(
-        data_dir / plan.file, ways=5, shots=1, queries=5, splits=splits, rotations=plan.rotations,
+        images, ways=5, shots=1, queries=5, splits=splits and f"{splits}:cifar-fs", rotations=PLANS[name].rotations,
         val_tasks=VALIDATION, test_tasks=EPISODES,
     )  # fmt: skip
 
 
-def accuracies(name: str, row: str, data_dir: Path | None, seed: int) -> list[float]:
+def accuracies(folder: Path, name: str, row: str, images: str, splits: str | None, seed: int) -> list[float]:
     """Accuracy in % on every held-out episode."""
-    torch.set_num_threads(1)
     plan = PLANS[name]
     way = plan.ways[row]
-    tasks = tasks_of(plan, data_dir, name).changed(train_ways=way.train_ways)
+    tasks = tasks_of(name, images, splits).changed(train_ways=way.train_ways)
     result = fewshot(
         plan.model, tasks, way.method, iterations=way.iterations, meta_batch=way.meta_batch,
-        every=max(1, way.iterations // LOOKS), seed=seed,
+        every=max(1, way.iterations // LOOKS), seed=seed, observer=heed,
     )  # fmt: skip
     assert result.test is not None
     assert result.test.accuracies is not None
     return (100 * result.test.accuracies[-1]).tolist()
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     """The table: every method's accuracy, and its interval over the episodes."""
     plan = PLANS[name]
-    tasks_of(plan, data_dir, name)  # what is missing is said before anything is trained
-    jobs = [(row, seed) for seed in range(seeds) for row in plan.ways]
-    found = Parallel(n_jobs=2)(delayed(accuracies)(name, row, data_dir, seed) for row, seed in jobs)
-    at = dict(zip(jobs, found, strict=True))
-    each = {row: [sum(at[row, s]) / len(at[row, s]) for s in range(seeds)] for row in plan.ways}
-    cells: list[Cell] = [cell(row, "accuracy", None, each[row], 0.0) for row in plan.ways]
-    episodes = {row: [sum(scores) / seeds for scores in zip(*(at[row, s] for s in range(seeds)), strict=True)]
+    images, splits = sources(name, data_dir)
+    jobs = {(row, seed): (name, row, images, splits, seed) for seed in range(seeds) for row in plan.ways}
+    at, done = each(accuracies, jobs)
+    means = {row: [sum(at[row, s]) / len(at[row, s]) for s in done] for row in plan.ways}
+    cells: list[Cell] = [cell(row, "accuracy", None, means[row], 0.0) for row in plan.ways]
+    episodes = {row: [sum(scores) / len(done) for scores in zip(*(at[row, s] for s in done), strict=True)]
                 for row in plan.ways}  # fmt: skip
-    counted = f"{seeds} seed{'s' * (seeds > 1)}, {EPISODES} held-out episodes"
+    counted = f"{len(done)} seed{'s' * (len(done) > 1)}, {EPISODES} held-out episodes"
     remarks = [f"{plan.model}, 5-way 1-shot with 5 queries a class, {counted}."]
     for row, way in plan.ways.items():
         mean, low, high = interval(episodes[row])
@@ -134,7 +135,7 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
     gap = paired(episodes["L2F"], episodes["MAML"])
     if gap is not None:
         remarks.append(f"L2F − MAML on the same episodes: {gap.mean:+.2f} points [{gap.low:+.2f}, {gap.high:+.2f}]")
-    if plan.gain is not None and seeds > 1:
-        gains = [a - b for a, b in zip(each["L2F"], each["MAML"], strict=True)]
+    if plan.gain is not None and len(done) > 1:
+        gains = [a - b for a, b in zip(means["L2F"], means["MAML"], strict=True)]
         cells.append(direction("L2F − MAML, by seed", "accuracy", plan.gain, gains))
     return Table(name, plan.paper, cells, remarks=[*remarks, *filter(None, [plan.remark])])

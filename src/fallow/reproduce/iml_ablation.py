@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-from joblib import Parallel, delayed
-
 from fallow.hypergradients import CG, Identity, Neumann, Schedule
 from fallow.hypergradients.solution import Solver
 from fallow.reproduce.curves import Curves
 from fallow.reproduce.iml_inner import Learner, learn, sets, source
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import cell
 
 SEEDS = 3
@@ -34,9 +32,8 @@ ROWS: dict[str, tuple[Solver | None, bool]] = {  # the solver, and whether there
 }
 
 
-def accuracy(data: str, row: str, inner: int, seed: int) -> float:
+def accuracy(folder: Path, data: str, row: str, inner: int, seed: int) -> float:
     """Test accuracy in % at the end."""
-    torch.set_num_threads(1)
     solver, warm = ROWS[row]
     steps = WARMUP + UPDATES * inner
     learner = Learner(
@@ -47,16 +44,11 @@ def accuracy(data: str, row: str, inner: int, seed: int) -> float:
     return learn(learner, solver, schedule, steps, steps, UPDATES)[-1].test
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Curves:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Curves:
     """Test accuracy against the steps between two meta-updates."""
     jobs = [(row, inner, seed) for seed in range(seeds) for row in ROWS for inner in INNER]
-    found = Parallel(n_jobs=2)(delayed(accuracy)(source(data_dir, "cifar10_sub"), *job) for job in jobs)
-    at = dict(zip(jobs, found, strict=True))
-    cells = [
-        cell(row, str(inner), None, [at[row, inner, seed] for seed in range(seeds)], 0)
-        for row in ROWS
-        for inner in INNER
-    ]
+    at, done = each(accuracy, {job: (source(data_dir, "cifar10_sub"), *job) for job in jobs})
+    cells = [cell(row, str(inner), None, [at[row, inner, seed] for seed in done], 0) for row in ROWS for inner in INNER]
     used = "digits" if data_dir is None else f"cifar10_sub at {SIDE}×{SIDE}"
     remarks = [
         f"{used}; all rows of a column have {WARMUP} steps and {UPDATES} times the column's, in batches of {BATCH}; "

@@ -16,8 +16,10 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -26,6 +28,7 @@ from fallow.hypergradients import CG, MINRES, Identity, Neumann, Nystrom
 from fallow.hypergradients.solution import Solver
 from fallow.reproduce.iml_exact import system
 from fallow.reproduce.iml_inner import Batch, Learner, Sets
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell, Table, cell
 
 SEEDS = 3  # repetitions of a measurement
@@ -89,20 +92,21 @@ def problem(inputs: int) -> Learner:
     return learner
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
-    """Memory and time of every solver on both networks."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a series that diverges takes as long
-            cells = [found for data in INPUTS for found in both(data, seeds)]
-    finally:
-        torch.set_num_threads(threads)
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+    """Memory and time of every solver on both networks, in one run: another beside it would take its time."""
+    at, _ = each(measurements, {("measurements",): [seeds]})
+    cells = [Cell(**found) for found in at[("measurements",)]]
     cells.sort(key=lambda c: [*ROWS, "Exact"].index(c.row))  # the rows of both networks together
     vectors = ", ".join(f"{4 * (n * n + 11 * n + 10) / 1e6:.1f} MB for {data}" for data, n in INPUTS.items())
     remarks = [f"One vector of weights has {vectors}. Exact: computed, not measured."]
     return Table(name, "Implicit meta-learning, tables 4.4 to 4.6", cells, unit="MB and ms", remarks=remarks, log=True)
+
+
+def measurements(folder: Path, repetitions: int) -> list[dict[str, Any]]:
+    """All cells, as plain values."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a series that diverges takes as long
+        return [asdict(found) for data in INPUTS for found in both(data, repetitions)]
 
 
 def both(data: str, repetitions: int) -> list[Cell]:

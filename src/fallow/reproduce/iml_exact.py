@@ -29,6 +29,7 @@ from fallow.report.charts import Axis, Line, lines
 from fallow.report.style import series
 from fallow.report.svg import Drawing, beside
 from fallow.reproduce.iml_inner import ClampedCG, Learner, learn, sets, source
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell, Table, cell
 
 SEEDS = 2
@@ -110,12 +111,12 @@ def system(learner: Learner) -> tuple[Inner, Tensor]:
     return A, flat(slopes, learner.params)
 
 
-def training(data: str, seed: int) -> tuple[dict[tuple[str, str], list[float]], list[float]]:
+def training(folder: Path, data: str, seed: int) -> tuple[dict[str, dict[str, list[float]]], list[float]]:
     """By what is measured and the solver, a number for every checkpoint; and the dampings there."""
     few = sets(data, SIDE, IMAGES, 0.5, IMAGES, seed)
     learner = Learner(few, hidden=HIDDEN, seed=seed, dtype=torch.float64)
     schedule, solver = Schedule(INNER, INNER), CG(10)
-    found: dict[tuple[str, str], list[float]] = {}
+    found: dict[str, dict[str, list[float]]] = {}
     dampings, done = [], 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the solvers say what the table shows
@@ -125,8 +126,8 @@ def training(data: str, seed: int) -> tuple[dict[tuple[str, str], list[float]], 
             compared = Compared(*system(learner))
             for damping, solved in (("ρ = 0", compared.undamped()), ("ρ > |λmin|", compared.damped())):
                 for name, (cosine, error) in compared.nearness(*solved).items():
-                    found.setdefault((f"cosine, {damping}", name), []).append(cosine)
-                    found.setdefault((f"error, {damping}", name), []).append(error)
+                    found.setdefault(f"cosine, {damping}", {}).setdefault(name, []).append(cosine)
+                    found.setdefault(f"error, {damping}", {}).setdefault(name, []).append(error)
             dampings.append(solved[0])
             learner.meta_update(solver)
             done = checkpoint
@@ -155,19 +156,19 @@ class Panels(Table):
         return [beside(panels, 2, title, ". ".join(panel.says for panel in panels), list(kinds.items()))]
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Panels:
-    """The figure, seed after seed: the dense matrix takes memory, its solution all cores."""
-    found = [training(source(data_dir, "mnist"), seed) for seed in range(seeds)]
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Panels:
+    """The figure."""
+    at, done = each(training, {("seed", seed): (source(data_dir, "mnist"), seed) for seed in range(seeds)})
+    found = [at["seed", seed] for seed in done]
     order = ("cosine, ρ = 0", "cosine, ρ > |λmin|", "error, ρ = 0", "error, ρ > |λmin|")
     cells: list[Cell] = [
-        cell(f"{measure}: {solver}", str(checkpoint), None, [values[measure, solver][i] for values, _ in found], 0)
+        cell(f"{measure}: {solver}", str(checkpoint), None, [values[measure][solver][i] for values, _ in found], 0)
         for measure in order
-        for m, solver in found[0][0]
-        if m == measure
+        for solver in found[0][0][measure]
         for i, checkpoint in enumerate(CHECKPOINTS)
     ]
     dampings = ", ".join(
-        f"{math.fsum(rho[i] for _, rho in found) / seeds:.3g} at {checkpoint}"
+        f"{math.fsum(rho[i] for _, rho in found) / len(done):.3g} at {checkpoint}"
         for i, checkpoint in enumerate(CHECKPOINTS)
     )
     used = "digits" if data_dir is None else f"mnist at {SIDE}×{SIDE}"

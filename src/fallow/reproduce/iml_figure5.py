@@ -10,21 +10,19 @@ page also the histogram, and of every class the images with the highest, the med
 from __future__ import annotations
 
 import statistics
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from markupsafe import Markup
 
-from fallow.data import Data
 from fallow.report.pieces import heading
 from fallow.report.svg import Drawing
 from fallow.reproduce.curves import Curves
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell
-from fallow.semi import Outcome, Plan, gather, train
+from fallow.semi import Plan, gather, outcome, runs
 from fallow.semi.figures import histogram
 from fallow.semi.look import Row, picked
 from fallow.semi.page import trust
@@ -60,28 +58,23 @@ class Pictures(Curves):
         return [heading(3, "Which images it trusts"), trust(self.rows)]
 
 
-def work(asked: Plan, data: Data) -> Outcome:
-    """One joint training, in one thread."""
-    with tempfile.TemporaryDirectory() as folder:
-        return train(asked, [CONFIDENCE], Path(folder), data=data, threads=1, device="cpu")[0]
-
-
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Pictures:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Pictures:
     """The weights over the training, over the seeds; images and histogram are the first seed's."""
     data, labels, val = ("digits", 40, 100) if data_dir is None else (str(data_dir / "cifar10_sub.npz"), 250, 500)
     plans = [
         Plan(data, METHOD, labels, val, model=MODEL, epochs=EPOCHS, steps=STEPS, seed=seed) for seed in range(seeds)
     ]
-    loaded = [gather(asked) for asked in plans]
-    found = Parallel(n_jobs=2)(delayed(work)(asked, one) for asked, one in zip(plans, loaded, strict=True))
+    trainings = {(asked.seed,): runs(asked, [CONFIDENCE], f"-{asked.seed}")[CONFIDENCE] for asked in plans}
+    at, done = each.all(trainings)
+    found = [outcome(CONFIDENCE, each.place(trainings[(seed,)]), at[(seed,)]) for seed in done]
     cells = []
     for row, key in SERIES.items():
         for epoch in range(EPOCHS):
             mean, spread = (
                 statistics.mean(one.history[epoch][f"{key}_{what}"] for one in found) for what in ("mean", "std")
             )
-            cells.append(Cell(row, str(epoch + 1), None, round(mean, 4), round(spread, 4), seeds, None))
-    rows = picked(loaded[0], found[0])
+            cells.append(Cell(row, str(epoch + 1), None, round(mean, 4), round(spread, 4), len(done), None))
+    rows = picked(gather(plans[done[0]]), found[0])
     ours = [statistics.mean(row.picks[i].weight for row in rows) for i in range(3)]
     remarks = [
         "Highest, median and lowest weight of a class, mean over the classes: "

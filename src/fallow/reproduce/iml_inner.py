@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from torch.nn import functional
 
 from fallow.base.errors import WorkError
 from fallow.data import Examples, load
+from fallow.experiment import heed
 from fallow.hypergradients import Schedule, SquaredDecay, hypergradient
 from fallow.hypergradients.products import Operator
 from fallow.hypergradients.solution import USED_UP, Solution, Solver
@@ -116,8 +118,7 @@ def guarded(denominator: Tensor) -> Tensor:
     return torch.where(denominator < 0.005, 0.01, denominator)
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """The network after so many steps: accuracies in %, and the largest decay 2·softplus(λ)² of a weight."""
 
     val_loss: float
@@ -213,6 +214,7 @@ def learn(
         for step in range(1, steps + 1):
             learner.step()
             if step % every == 0:
+                heed()
                 looks.append(learner.look())
             if solver is not None and done < updates and schedule.due(step):
                 done += 1

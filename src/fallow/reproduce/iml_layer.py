@@ -18,12 +18,10 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import mean
 
-import torch
-from joblib import Parallel, delayed
-
 from fallow.hypergradients import CG, T1T2, Identity, Neumann, Schedule
 from fallow.hypergradients.solution import Solver
 from fallow.reproduce.iml_inner import ClampedCG, Learner, Look, learn, sets, source
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Table, cell
 
@@ -56,9 +54,8 @@ PAPER: dict[str, tuple[float, ...]] = {
 }
 
 
-def training(data: str, row: str, seed: int) -> list[Look]:
+def training(folder: Path, data: str, row: str, seed: int) -> list[Look]:
     """One training with its meta-updates."""
-    torch.set_num_threads(1)
     solver, steps, schedule = ROWS[row], WARMUP + UPDATES * INNER, Schedule(WARMUP, INNER)
     if row == BASELINE:
         steps = WARMUP
@@ -73,14 +70,14 @@ def training(data: str, row: str, seed: int) -> list[Look]:
     return learn(learner, solver, schedule, steps, max(1, steps // (1 + UPDATES)))
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     """The table: training and validation at their best, test at the end, as the thesis has it."""
-    jobs = [(row, seed) for seed in range(seeds) for row in ROWS]
-    found = Parallel(n_jobs=2)(delayed(training)(source(data_dir, "mnist"), row, seed) for row, seed in jobs)
-    at = dict(zip(jobs, found, strict=True))
+    jobs = {(row, seed): (source(data_dir, "mnist"), row, seed) for seed in range(seeds) for row in ROWS}
+    found, done = each(training, jobs)
+    at = {key: [Look(*look) for look in looks] for key, looks in found.items()}
     cells = []
     for row in ROWS:
-        runs = [at[row, seed] for seed in range(seeds)]
+        runs = [at[row, seed] for seed in done]
         ours = (
             [max(look.train for look in looks) for looks in runs],
             [max(look.val for look in looks) for looks in runs],
@@ -97,8 +94,8 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
             shown.agrees = direction(row, column, change, gains).agrees
             cells.append(shown)
     learned = ", ".join(
-        f"{row} {mean(at[row, seed][0].decay for seed in range(seeds)):.2g} → "
-        f"{mean(at[row, seed][-1].decay for seed in range(seeds)):.2g}"
+        f"{row} {mean(at[row, seed][0].decay for seed in done):.2g} → "
+        f"{mean(at[row, seed][-1].decay for seed in done):.2g}"
         for row in ("Identity", "Neumann (3)", "CG (10), damped")
     )
     used = "digits" if data_dir is None else f"mnist at {SIDE}×{SIDE}"

@@ -12,14 +12,12 @@ the classifier is thrown away, and fresh ones are trained with the frozen networ
 from __future__ import annotations
 
 import statistics
-import tempfile
 from pathlib import Path
 
-from joblib import Parallel, delayed
-
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Table, cell
-from fallow.semi import Plan, train
+from fallow.semi import Plan, runs
 from fallow.semi.training import CONFIDENCE, FIXMATCH, FROZEN, SUPERVISED
 
 SEEDS = 3
@@ -36,40 +34,32 @@ ROWS = {
 }
 
 
-def accuracies(asked: Plan, names: list[str]) -> dict[str, float]:
-    """Test accuracies in % of trainings that need each other, in one thread."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = train(asked, names, Path(folder), threads=1, device="cpu")
-    return {outcome.name: 100 * (outcome.test or 0.0) for outcome in found}
-
-
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     """Accuracies, and differences to FixMatch paired by seed."""
     sets = {"digits": ("digits", 40, 100)}
     if data_dir is not None:
         sets = {
             key: (str(data_dir / f"{key}.npz"), LABELS, VALIDATION) for key in ("fashion_mnist", "cifar10_sub")
         }  # fmt: skip
-    plans = {
-        (key, seed): Plan(data, METHOD, labels, val, model=MODEL, epochs=EPOCHS, steps=STEPS, seed=seed)
+    trainings = {
+        (key, training, seed): one
         for key, (data, labels, val) in sets.items()
         for seed in range(seeds)
-    }
-    jobs = [
-        (at, names) for at in plans for names in ([CONFIDENCE, CONFIDENCE + FROZEN], [FIXMATCH, SUPERVISED])
-    ]  # fmt: skip
-    found = Parallel(n_jobs=2)(delayed(accuracies)(plans[at], names) for at, names in jobs)
-    values: dict[tuple[str, int], dict[str, float]] = {at: {} for at in plans}
-    for (at, _), accuracy in zip(jobs, found, strict=True):
-        values[at] |= accuracy
+        for training, one in runs(
+            Plan(data, METHOD, labels, val, model=MODEL, epochs=EPOCHS, steps=STEPS, seed=seed),
+            [CONFIDENCE, CONFIDENCE + FROZEN, FIXMATCH, SUPERVISED], f"-{key}-{seed}",
+        ).items()
+    }  # fmt: skip
+    at, done = each.all(trainings)
+    values = {of: 100 * (one["test"] or 0.0) for of, one in at.items()}
     cells = [
-        cell(row, key, None, [values[key, seed][training] for seed in range(seeds)], 0)
+        cell(row, key, None, [values[key, training, seed] for seed in done], 0)
         for row, training in ROWS.items()
         for key in sets
     ]
     gain = statistics.mean(PAPER["ours"]) - statistics.mean(PAPER["baseline"])
     for key in sets:
-        gains = [values[key, seed][CONFIDENCE + FROZEN] - values[key, seed][FIXMATCH] for seed in range(seeds)]
+        gains = [values[key, CONFIDENCE + FROZEN, seed] - values[key, FIXMATCH, seed] for seed in done]
         cells.append(direction("frozen − FixMatch", key, round(gain, 2), gains))
     pairs = [b - a for a, b in zip(PAPER["baseline"], PAPER["ours"], strict=True)]
     remarks = [

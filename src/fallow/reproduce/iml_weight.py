@@ -18,12 +18,10 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-import torch
-from joblib import Parallel, delayed
-
 from fallow.hypergradients import CG, T1T2, Identity, Neumann, Schedule
 from fallow.hypergradients.solution import Solver
 from fallow.reproduce.iml_inner import ClampedCG, Learner, Look, learn, sets, source, stopped
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Table, cell
 
 SEEDS = 3
@@ -68,9 +66,8 @@ PAPER: dict[str, dict[str, tuple[float | None, ...]]] = {  # the last validation
 }
 
 
-def training(data: str, side: int, row: str, seed: int) -> list[Look]:
+def training(folder: Path, data: str, side: int, row: str, seed: int) -> list[Look]:
     """One training with its meta-updates, looked at before each of them."""
-    torch.set_num_threads(1)
     solver = ROWS[row]
     few = sets(data, side, IMAGES, 0.5, TEST, seed)
     learner = Learner(few.together if row == BOTH else few, decay=solver is not None, seed=seed)
@@ -78,17 +75,15 @@ def training(data: str, side: int, row: str, seed: int) -> list[Look]:
     return learn(learner, solver, schedule, UPDATES * INNER, INNER)
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     """The table of one data set."""
     data = {"iml-table4.1": "mnist", "iml-table4.2": "cifar10_sub"}[name]
-    jobs = [(row, seed) for seed in range(seeds) for row in ROWS]
-    found = Parallel(n_jobs=2)(
-        delayed(training)(source(data_dir, data), SIDES[data], row, seed) for row, seed in jobs
-    )  # fmt: skip
-    at = dict(zip(jobs, found, strict=True))
+    jobs = {(row, seed): (source(data_dir, data), SIDES[data], row, seed) for seed in range(seeds) for row in ROWS}
+    found, done = each(training, jobs)
+    at = {key: [Look(*look) for look in looks] for key, looks in found.items()}
     cells = []
     for row in ROWS:
-        runs = [at[row, seed] for seed in range(seeds)]
+        runs = [at[row, seed] for seed in done]
         ours = (
             [max(look.val for look in looks) for looks in runs],
             [looks[-1].val for looks in runs],
@@ -103,7 +98,7 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
     used = "digits" if data_dir is None else f"{data} at {SIDES[data]}×{SIDES[data]}"
     remarks = [
         f"{used}, {IMAGES} images to train, {IMAGES} to validate, {UPDATES} meta-updates of {INNER} steps.",
-        *(explained(row, [at[row, seed] for seed in range(seeds)]) for row in ROWS if row.startswith("Neumann")),
+        *(explained(row, [at[row, seed] for seed in done]) for row in ROWS if row.startswith("Neumann")),
     ]
     return Table(name, f"Implicit meta-learning, table {name[-3:]}", cells, remarks=remarks)
 

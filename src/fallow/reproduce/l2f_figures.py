@@ -10,17 +10,16 @@ conflict less within a task than between tasks (G). It prints no numbers. The de
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-from joblib import Parallel, delayed
-
+from fallow.core.context import Context
 from fallow.data.tasks import Sinusoid
-from fallow.diagnose.watch import Seen, Watch
-from fallow.diagnose.watched import FIGURES, PANELS, draw
+from fallow.diagnose.watch import Watch
+from fallow.diagnose.watched import FIGURES, PANELS, Looks, draw
+from fallow.experiment import heed
 from fallow.report.svg import Drawing
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell, Table, cell
 from fallow.training.meta import fewshot
 
@@ -34,48 +33,43 @@ METHODS = {"MAML": "maml:execution=vmap", "L2F": "l2f+maml:execution=vmap"}
 class Watched(Table):
     """The numbers at the end of training; its picture shows them along the way, for the first seed."""
 
-    seen: dict[str, Sequence[Seen]] = field(default_factory=dict)
-
-    def describe(self) -> dict[str, object]:
-        along = {row: [one.describe() for one in looks] for row, looks in self.seen.items()}
-        plain = {key: value for key, value in vars(self).items() if key not in ("seen", "cells")}
-        return plain | {"cells": [vars(c) for c in self.cells], "seen": along}
+    seen: dict[str, Looks] = field(default_factory=dict)
 
     def drawings(self) -> list[Drawing]:
         """The four figures."""
         return draw("ABCG", self.seen)
 
 
-def look(method: str, seed: int) -> list[Seen]:
+def look(folder: Path, method: str, seed: int) -> Looks:
     """What meta-training looks like, from its beginning to its end."""
-    torch.set_num_threads(1)
     watch = Watch(tasks=TASKS)
-    fewshot(
-        None, Sinusoid(shots=5, test_tasks=10), method, iterations=ITERATIONS, every=EVERY, seed=seed, observer=watch
-    )
-    return watch.seen
+
+    def observer(ctx: Context) -> None:
+        heed()
+        watch(ctx)
+
+    tasks = Sinusoid(shots=5, test_tasks=10)
+    fewshot(None, tasks, method, iterations=ITERATIONS, every=EVERY, seed=seed, observer=observer)
+    return [seen.describe() for seen in watch.seen]
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Watched:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Watched:
     """The table: both methods after the last iteration, and between its looks the figures."""
-    jobs = [(row, seed) for seed in range(seeds) for row in METHODS]
-    found = Parallel(n_jobs=2)(delayed(look)(METHODS[row], seed) for row, seed in jobs)
-    at = dict(zip(jobs, found, strict=True))
+    jobs = {(row, seed): (method, seed) for seed in range(seeds) for row, method in METHODS.items()}
+    at, done = each(look, jobs)
     cells: list[Cell] = []
     for row in METHODS:
-        ends = [at[row, seed][-1] for seed in range(seeds)]
+        ends = [at[row, seed][-1] for seed in done]
         for figure, (which, _) in FIGURES.items():
             for measure in PANELS:
-                cells.append(
-                    cell(row, f"{figure}: {measure}", None, [getattr(e, which).means()[measure] for e in ends], 0)
-                )
+                cells.append(cell(row, f"{figure}: {measure}", None, [end[which][measure] for end in ends], 0))
         for which in ("between", "within"):
-            cells.append(cell(row, f"G: {which}", None, [getattr(e.conflict, which).value for e in ends], 0))
+            cells.append(cell(row, f"G: {which}", None, [end["conflict"][which]["value"] for end in ends], 0))
     remarks = [
-        f"5-shot sinusoids, after {ITERATIONS:,} iterations of 4 tasks, {seeds} seeds, {TASKS} tasks a look. "
+        f"5-shot sinusoids, after {ITERATIONS:,} iterations of 4 tasks, {len(done)} seeds, {TASKS} tasks a look. "
         "A: fast adaptation in meta-training, B: in meta-validation, C: learning the initialisation, G: conflict."
     ]
     return Watched(
         name, "L2F, figures A to C, G", cells, unit="the measures' own units", remarks=remarks,
-        seen={row: at[row, 0] for row in METHODS},
+        seen={row: at[row, done[0]] for row in METHODS},
     )  # fmt: skip

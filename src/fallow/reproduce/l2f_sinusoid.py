@@ -16,11 +16,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-from joblib import Parallel, delayed
-
 from fallow.data.tasks import Sinusoid
 from fallow.evaluate.statistics import holm, paired
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.stacked_tasks import CLIP, train
 from fallow.reproduce.table import Cell, Table, cell
 
@@ -40,9 +38,8 @@ OPTIONS = {  # at the first number of shots
 }
 
 
-def errors(method: str, shots: int, seeds: int) -> tuple[dict[str, list[float]], int]:
+def errors(folder: Path, method: str, shots: int, seeds: int) -> tuple[dict[str, list[float]], int]:
     """Mean squared error after adaptation, for every place and seed; and how many meta-gradients were not finite."""
-    torch.set_num_threads(1)
     settings = list(dict.fromkeys(setting for setting, _ in PLACES.values()))
     members = [(Sinusoid(shots=shots, setting=setting), seed) for setting in settings for seed in range(seeds)]
     learners, lost = train(members, method, iterations=ITERATIONS, compile=COMPILE)
@@ -54,18 +51,18 @@ def errors(method: str, shots: int, seeds: int) -> tuple[dict[str, list[float]],
     return found, sum(lost)
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     """The table: errors of both methods and of L2F's options, and the paired differences to MAML."""
     jobs = [(row, shots) for shots in SHOTS for row in METHODS] + [(row, SHOTS[0]) for row in OPTIONS]
     specs = METHODS | OPTIONS
-    found = Parallel(n_jobs=2)(delayed(errors)(specs[row], shots, seeds) for row, shots in jobs)
-    at = {job: at_places for job, (at_places, _) in zip(jobs, found, strict=True)}
-    lost = [f"{row} at {shots} shots {count}" for (row, shots), (_, count) in zip(jobs, found, strict=True) if count]
+    found, columns = each(errors, {(row, shots): (specs[row], shots, seeds) for row, shots in jobs})
+    at = {job: places for job, (places, _) in found.items()}
+    lost = [f"{row} at {shots} shots {count}" for (row, shots), (_, count) in found.items() if count]
     cells: list[Cell] = []
     claims = []
     for row in specs:
         for place in PLACES:
-            for shots in SHOTS:
+            for shots in columns:
                 if (row, shots) not in at:
                     continue
                 ours, theirs = at[row, shots][place], at["MAML", shots][place]
@@ -79,9 +76,9 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
         f"Mean squared error over {CURVES} curves after 5 steps; {ITERATIONS:,} iterations of 4 tasks, {seeds} seeds; "
         "columns are setting and shots. Differences to MAML are paired by seed, with 95 % intervals."
     ]
-    each = len({setting for setting, _ in PLACES.values()}) * seeds * ITERATIONS
+    count = len({setting for setting, _ in PLACES.values()}) * seeds * ITERATIONS
     remarks.append(
-        f"Meta-gradients are clipped at a norm of {CLIP:g}. Of {each:,} of each method, so many were not finite and "
+        f"Meta-gradients are clipped at a norm of {CLIP:g}. Of {count:,} of each method, so many were not finite and "
         f"left out: {', '.join(lost) or 'none'}."
     )
     return Table(name, "L2F, supplement C", cells, unit="mean squared error", remarks=remarks, tests=tests)

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-from joblib import Parallel, delayed
-
 from fallow.evaluate.statistics import holm, sign_test
+from fallow.experiment import heed
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell, Table
 from fallow.training.fit import fit
 
@@ -35,26 +34,27 @@ DATA = {
 }
 
 
-def accuracy(setting: tuple[str, int | None, str, int, int], method: str, seed: int) -> float:
+def accuracy(
+    folder: Path, data: str, train: int | None, model: str, generations: int, epochs: int, method: str, seed: int
+) -> float:
     """Test accuracy in % after the last epoch."""
-    torch.set_num_threads(1)
-    data, train, model, generations, epochs = setting
     result = fit(
         model, data, method, train=train, seed=seed, generations=generations, epochs=epochs, evaluate_every=epochs,
-        augment="none", label_smoothing=0.0,
+        augment="none", label_smoothing=0.0, observer=heed,
     )  # fmt: skip
     return 100 * result.last["test_accuracy"]
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     """How often LW beats LW without one of its parts, over data sets and seeds."""
     settings = dict(DATA)
     if data_dir is not None:
         settings["fashion_mnist"] = (str(data_dir / "fashion_mnist.npz"), 500, "scnn:width=8,dense=64", 4, 16)
-    jobs = [(data, variant, seed) for data in settings for variant in VARIANTS for seed in range(seeds)]
-    found = Parallel(n_jobs=2)(delayed(accuracy)(settings[d], VARIANTS[v], seed) for d, v, seed in jobs)
-    at = dict(zip(jobs, found, strict=True))
-    every = [(data, seed) for data in settings for seed in range(seeds)]
+    jobs = {
+        (d, v, seed): (*settings[d], VARIANTS[v], seed) for d in settings for v in VARIANTS for seed in range(seeds)
+    }
+    at, done = each(accuracy, jobs)
+    every = [(data, seed) for data in settings for seed in done]
     full = [at[data, "LW", seed] for data, seed in every]
     cells, p_values = [], []
     others = [variant for variant in VARIANTS if variant != "LW"]
@@ -71,5 +71,5 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
         {"claim": f"LW better than: {variant}", "p": p, "p_holm": corrected}
         for variant, p, corrected in zip(others, p_values, holm(p_values), strict=True)
     ]
-    remarks = [f"{len(every)} pairs: {', '.join(settings)}, {seeds} seeds each; a cell agrees when the sign does."]
+    remarks = [f"{len(every)} pairs: {', '.join(settings)}, {len(done)} seeds each; a cell agrees when the sign does."]
     return Table(name, "LW, appendix E", cells, remarks=remarks, tests=tests)

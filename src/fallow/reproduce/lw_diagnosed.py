@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-from joblib import Parallel, delayed
-
 from fallow.diagnose import margins, noise
 from fallow.reproduce.curves import Curves
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.seal_diagnosed import trained
 from fallow.reproduce.table import cell
 
@@ -27,14 +25,14 @@ SIGMAS = (0.002, 0.005, 0.01, 0.02, 0.05)
 DRAWS = 10
 
 
-def smallest(data: str, train: int, method: str, seed: int) -> dict[str, float]:
+def smallest(folder: Path, data: str, train: int, method: str, seed: int) -> dict[str, float]:
     """The margins by rank, the smallest first."""
     model, (x, y), _ = trained(data, train, method, seed)
     values = margins(model, x, y, n=max(RANKS)).smallest
     return {str(rank): float(values[rank - 1]) for rank in RANKS if rank <= len(values)}
 
 
-def fall(data: str, train: int, method: str, seed: int) -> dict[str, float]:
+def fall(folder: Path, data: str, train: int, method: str, seed: int) -> dict[str, float]:
     """By how many points the training accuracy falls under noise of each σ."""
     model, (x, y), _ = trained(data, train, method, seed)
     found = noise(model, "cross_entropy", x, y, sigmas=SIGMAS, draws=DRAWS, seed=seed)
@@ -42,16 +40,15 @@ def fall(data: str, train: int, method: str, seed: int) -> dict[str, float]:
     return {f"{sigma:g}": -100 * float(changes.mean()) for sigma, changes in zip(SIGMAS, found.accuracies, strict=True)}
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Curves:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Curves:
     """The figure: one curve a method."""
-    torch.set_num_threads(1)
     data = "digits" if data_dir is None else str(data_dir / "fashion_mnist.npz")
     measure = smallest if name == "lw-figure4" else fall
-    jobs = [(row, seed) for seed in range(seeds) for row in METHODS]
-    found = Parallel(n_jobs=2)(delayed(measure)(data, TRAIN, METHODS[row], seed) for row, seed in jobs)
-    at = dict(zip(jobs, found, strict=True))
-    cells = [cell(row, c, None, [at[row, s][c] for s in range(seeds)], 0) for row in METHODS for c in found[0]]
-    remarks = [f"{data}, {TRAIN} training examples; means over {seeds} seeds. The paper's figures have no numbers."]
+    jobs = {(row, seed): (data, TRAIN, method, seed) for seed in range(seeds) for row, method in METHODS.items()}
+    at, done = each(measure, jobs)
+    columns = next(iter(at.values()))
+    cells = [cell(row, c, None, [at[row, s][c] for s in done], 0) for row in METHODS for c in columns]
+    remarks = [f"{data}, {TRAIN} training examples; means over {len(done)} seeds. The paper's figures have no numbers."]
     if name == "lw-figure4":
         return Curves(name, "LW, figure 4", cells, unit="softmax margin", remarks=remarks, along="rank", log_x=True)
     return Curves(

@@ -12,12 +12,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from joblib import Parallel, delayed
 from torch import Tensor
 
 from fallow.base.seeds import mix
 from fallow.data import load
 from fallow.evaluate.statistics import holm, sign_test
+from fallow.experiment import heed
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.stacked import Stack
 from fallow.reproduce.table import Table, cell
 
@@ -54,6 +55,7 @@ def train(stack: Stack, methods: list[str], rounds: int = ROUNDS, steps: int = S
     layers = range(len(SIZES) - 1)
     fixed = [random_mask(stack, layer, which["WELS"]) for layer in layers]
     for number in range(rounds):
+        heed()
         block = number // REPEATS
         for layer in range(block + 1):
             stack.rescale(layer, which["LW"])
@@ -86,22 +88,24 @@ def _lowest(values: Tensor) -> Tensor:
     return (ranks < round(FRACTION * flat.shape[2])).view(values.shape)
 
 
-def task(alpha: float, seeds: list[int]) -> list[list[float]]:
+def task(folder: Path, alpha: float, seeds: list[int]) -> list[list[float]]:
     """Test accuracies in %, seeds × runs."""
-    torch.set_num_threads(1)
     stack, x, y = stack_of(alpha, seeds, RUNS)
     train(stack, [method for method, _ in RUNS])
     return (100 * stack.accuracy(x, y)).tolist()
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
-    """The whole table, in pieces that two processes share."""
-    pieces = [(alpha, list(range(seeds))[start::2]) for alpha in ALPHAS for start in range(2)]
-    found = Parallel(n_jobs=2)(delayed(task)(alpha, some) for alpha, some in pieces if some)
-    values: dict[tuple[str, str, float], list[float]] = {}
-    for (alpha, _), rows in zip([piece for piece in pieces if piece[1]], found, strict=True):
-        for (method, init), column in zip(RUNS, zip(*rows, strict=True), strict=True):
-            values.setdefault((method, init, alpha), []).extend(column)
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+    """The whole table; a run has every second seed at one signal strength."""
+    pieces = {
+        (alpha, start): (alpha, list(range(start, seeds, 2))) for alpha in ALPHAS for start in range(min(2, seeds))
+    }
+    at, starts = each(task, pieces)
+    values = {
+        (method, init, alpha): [row[i] for start in starts for row in at[alpha, start]]
+        for alpha in ALPHAS
+        for i, (method, init) in enumerate(RUNS)
+    }
     cells = [
         cell(f"{method} ({init})", f"α = {alpha}", PAPER[method][ALPHAS.index(alpha)], values[method, init, alpha], 3.0)
         for method, init in RUNS

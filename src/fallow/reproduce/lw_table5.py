@@ -16,9 +16,10 @@ import statistics
 from pathlib import Path
 
 import torch
-from joblib import Parallel, delayed
 
+from fallow.experiment import heed
 from fallow.reproduce.lw_table1 import stack_of
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Table, cell
 
 SEEDS = 20
@@ -32,14 +33,14 @@ PAPER = {
 }
 
 
-def task(seeds: list[int]) -> list[list[float]]:
+def task(folder: Path, seeds: list[int]) -> list[list[float]]:
     """Test accuracies, seeds × (3 methods × 5 penalties)."""
-    torch.set_num_threads(1)
     count = len(PENALTIES)
     stack, x, y = stack_of(0.5, seeds, [(method, INIT) for method in PAPER for _ in PENALTIES], SIZES)
     rescaled, layerwise = list(range(count, 3 * count)), list(range(2 * count, 3 * count))
     penalty, layers = torch.tensor(PENALTIES * 3) / 2, len(SIZES) - 1
     for number, kept in enumerate(KEPT):
+        heed()
         if number > 0:
             for layer in range(layers):
                 stack.rescale(layer, rescaled)
@@ -49,11 +50,10 @@ def task(seeds: list[int]) -> list[list[float]]:
     return stack.accuracy(x, y).tolist()
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
-    """The whole table."""
-    pieces = [some for start in range(4) if (some := list(range(seeds))[start::4])]
-    found = Parallel(n_jobs=2)(delayed(task)(some) for some in pieces)
-    columns = list(zip(*(row for rows in found for row in rows), strict=True))
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+    """The whole table; a run has every fourth seed."""
+    at, starts = each(task, {(start,): [list(range(start, seeds, 4))] for start in range(min(4, seeds))})
+    columns = list(zip(*(row for start in starts for row in at[(start,)]), strict=True))
     cells = [
         cell(method, f"L2 {penalty:g}", PAPER[method][j], columns[i * len(PENALTIES) + j], 0.05)
         for i, method in enumerate(PAPER)

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from joblib import Parallel, delayed
 
 from fallow.data import Examples, load
 from fallow.data.normalise import normalise
 from fallow.diagnose import prediction_depth, spectrum
+from fallow.experiment import heed
 from fallow.reproduce.curves import Curves
+from fallow.reproduce.runs import Key, Runs
 from fallow.reproduce.table import Cell, Table, cell
 from fallow.training.fit import fit
 
@@ -36,11 +37,10 @@ PROBES, STEPS = 4, 120
 
 def trained(data: str, train: int, method: str, seed: int) -> tuple[Any, Any, Any]:
     """A trained model, and its training and test examples as it takes them."""
-    torch.set_num_threads(1)
     loaded = load(data, train=train, seed=seed)
     result = fit(
         MODEL, loaded, method, seed=seed, generations=GENERATIONS, epochs=EPOCHS, evaluate_every=EPOCHS,
-        augment="none", test_at_end=True,
+        augment="none", test_at_end=True, observer=heed,
     )  # fmt: skip
     parts = []
     for part in (loaded.train, loaded.test):
@@ -50,7 +50,7 @@ def trained(data: str, train: int, method: str, seed: int) -> tuple[Any, Any, An
     return result.network, parts[0], parts[1]
 
 
-def curvature(data: str, train: int, method: str, seed: int) -> dict[str, float]:
+def curvature(folder: Path, data: str, train: int, method: str, seed: int) -> dict[str, float]:
     """The numbers of table 6, and those that say more."""
     model, (x, y), _ = trained(data, train, method, seed)
     found = spectrum(model, "cross_entropy", x, y, probes=PROBES, steps=STEPS, batch_size=64, seed=seed)
@@ -63,7 +63,7 @@ def curvature(data: str, train: int, method: str, seed: int) -> dict[str, float]
     }
 
 
-def depths(data: str, train: int, method: str, seed: int) -> dict[str, float]:
+def depths(folder: Path, data: str, train: int, method: str, seed: int) -> dict[str, float]:
     """The accuracy of five neighbours on each block."""
     model, learned, asked = trained(data, train, method, seed)
     found = prediction_depth(model, learned, asked)
@@ -71,32 +71,31 @@ def depths(data: str, train: int, method: str, seed: int) -> dict[str, float]:
     return {str(i): accuracy for i, accuracy in enumerate(accuracies, start=1)}
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     """The table or the figure."""
     data, train = ("digits", 300) if data_dir is None else (str(data_dir / "fashion_mnist.npz"), 500)
     measure = curvature if name == "seal-table6" else depths
-    jobs = [(row, seed) for seed in range(seeds) for row in METHODS]
-    found = Parallel(n_jobs=2)(delayed(measure)(data, train, METHODS[row], seed) for row, seed in jobs)
-    at = dict(zip(jobs, found, strict=True))
-    columns = list(found[0])
+    jobs = {(row, seed): (data, train, method, seed) for seed in range(seeds) for row, method in METHODS.items()}
+    at, done = each(measure, jobs)
+    columns = list(next(iter(at.values())))
     remarks = [f"{data}, {train} training examples, {MODEL}, {GENERATIONS} generations of {EPOCHS} epochs."]
     if name == "seal-figure2":
-        cells = [cell(row, c, None, [at[row, s][c] for s in range(seeds)], 0) for row in METHODS for c in columns]
+        cells = [cell(row, c, None, [at[row, s][c] for s in done], 0) for row in METHODS for c in columns]
         remarks.append(
             "Columns are blocks from input to output; the paper's curves are of SEAL above LLF above normal."
         )
         return Curves(name, "SEAL, figure 2", cells, remarks=remarks, along="block")
-    cells = [_cell(row, column, at, seeds) for row in METHODS for column in columns]
+    cells = [_cell(row, column, at, done) for row in METHODS for column in columns]
     remarks.append(
         "The paper's largest eigenvalue is lower for SEAL and LLF than for normal training: = agrees with that."
     )
     return Table(name, "SEAL, table 6", cells, unit="the columns' units", remarks=remarks)
 
 
-def _cell(row: str, column: str, at: dict[tuple[str, int], dict[str, float]], seeds: int) -> Cell:
-    values = [at[row, seed][column] for seed in range(seeds)]
+def _cell(row: str, column: str, at: dict[Key, dict[str, float]], seeds: list[int]) -> Cell:
+    values = [at[row, seed][column] for seed in seeds]
     plain = cell(row, column, None, values, 0)
-    if column == LOWER and row != "Normal (long)" and seeds > 1:
-        falls = [at["Normal (long)", seed][column] - at[row, seed][column] for seed in range(seeds)]
-        plain.agrees = statistics.mean(falls) > 2 * statistics.stdev(falls) / seeds**0.5
+    if column == LOWER and row != "Normal (long)" and len(seeds) > 1:
+        falls = [at["Normal (long)", seed][column] - at[row, seed][column] for seed in seeds]
+        plain.agrees = statistics.mean(falls) > 2 * statistics.stdev(falls) / len(seeds) ** 0.5
     return plain

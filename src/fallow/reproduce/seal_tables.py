@@ -14,9 +14,8 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-import torch
-from joblib import Parallel, delayed
-
+from fallow.experiment import heed
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell, Table
 from fallow.training.fit import fit
 
@@ -38,31 +37,25 @@ ROWS = {
 }
 
 
-def accuracies(data: str, train: int, method: str, seed: int, generations: int) -> list[float]:
+def accuracies(folder: Path, data: str, train: int, method: str, seed: int, generations: int) -> list[float]:
     """Test accuracy in % after the last epoch of each generation."""
-    torch.set_num_threads(1)
     result = fit(
         "scnn:width=8,dense=64", data, method, train=train, seed=seed, generations=generations, epochs=EPOCHS,
-        evaluate_every=EPOCHS, augment="none",
+        evaluate_every=EPOCHS, augment="none", observer=heed,
     )  # fmt: skip
     return [100 * record["last"]["test_accuracy"] for record in result.generations]
 
 
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     """The table: every method against ``long`` of the same number of epochs, paired by seed."""
     data, train = ("digits", 300) if data_dir is None else (str(data_dir / "fashion_mnist.npz"), 500)
     controls = [("long", generations) for generations in LATE.values()]
     tasks = [*controls, *((method, GENERATIONS) for method, _ in ROWS[name].values())]
-    jobs = [(method, generations, seed) for method, generations in tasks for seed in range(seeds)]
-    found = Parallel(n_jobs=2)(delayed(accuracies)(data, train, m, seed, g) for m, g, seed in jobs)
-    at = dict(zip(jobs, found, strict=True))
+    at, done = each(accuracies, {(m, g, seed): (data, train, m, seed, g) for m, g in tasks for seed in range(seeds)})
     cells = []
     for row, (method, paper) in ROWS[name].items():
         for column, generation in LATE.items():
-            gains = [
-                at[method, GENERATIONS, seed][generation - 1] - at["long", generation, seed][-1]
-                for seed in range(seeds)
-            ]
+            gains = [at[method, GENERATIONS, s][generation - 1] - at["long", generation, s][-1] for s in done]
             cells.append(direction(row, column, paper[column], gains))
     remarks = [
         f"Differences in points to long training; {data}, {train} training examples, scnn:width=8,dense=64, "

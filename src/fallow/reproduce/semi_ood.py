@@ -16,16 +16,13 @@ other row of its column.
 from __future__ import annotations
 
 import statistics
-import tempfile
 from pathlib import Path
 
-from joblib import Parallel, delayed
-
-from fallow.data import Data
+from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell, Table, cell
-from fallow.semi import Outcome, Plan, gather, train
+from fallow.semi import Plan, gather, outcome, runs
 from fallow.semi.study import ROWS
-from fallow.semi.training import ORACLE, chains
+from fallow.semi.training import ORACLE, controls
 
 SEEDS = 5
 FIRST = 10  # the form was chosen on seeds 0 to 2, which therefore cannot judge it
@@ -49,22 +46,17 @@ def plan(method: str, data_dir: Path | None, seed: int) -> Plan:
     return Plan(fashion, val=VALIDATION, images=IMAGES, ood=mnist, **how)  # type: ignore[arg-type]
 
 
-def work(asked: Plan, names: list[str], data: Data) -> list[Outcome]:
-    """Trainings that need each other, in one thread."""
-    with tempfile.TemporaryDirectory() as folder:
-        return train(asked, names, Path(folder), data=data, threads=1, device="cpu")
-
-
-def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     """The table: accuracy joint and frozen, AUROC kept and last."""
     plans = [plan(METHODS[name], data_dir, FIRST + seed) for seed in range(seeds)]
-    loaded = [gather(asked) for asked in plans]
-    jobs = [(seed, names) for seed, asked in enumerate(plans) for names in chains(asked)]
-    jobs.sort(key=lambda job: -len(job[1]))  # the long ones first
-    done = Parallel(n_jobs=2)(delayed(work)(plans[seed], names, loaded[seed]) for seed, names in jobs)
-    found: list[dict[str, Outcome]] = [{} for _ in range(seeds)]
-    for (seed, _), outcomes in zip(jobs, done, strict=True):
-        found[seed] |= {outcome.name: outcome for outcome in outcomes}
+    trainings = {
+        (key, asked.seed): one for asked in plans for key, one in runs(asked, controls(asked), f"-{asked.seed}").items()
+    }
+    at, done = each.all(trainings)
+    found = [
+        {key: outcome(key, each.place(one), at[key, seed]) for (key, s), one in trainings.items() if s == seed}
+        for seed in done
+    ]
     cells, values = [], {}
     for row, pair in ROWS.items():
         for column, key in zip(("joint", "frozen"), pair, strict=True):
@@ -80,9 +72,9 @@ def run(name: str, seeds: int, data_dir: Path | None = None) -> Table:
         if last:
             cells.append(_median(row, "AUROC, last", [100 * value for value in last]))
     told = ", ".join(f"{value:.0f}" for value in values[OURS, "AUROC"])
-    data = loaded[0].describe()["sizes"]
+    data = gather(plans[0]).describe()["sizes"]
     remarks = [
-        f"AUROC is in %, the median over {seeds} seeds; of the kept confidence network by seed: {told}.",
+        f"AUROC is in %, the median over {len(done)} seeds; of the kept confidence network by seed: {told}.",
         f"{plans[0].data.rpartition('/')[2]}: {data['train']} labels, {data['val']} validation labels, "
         f"{data['unlabelled']} unlabelled images, half of them foreign; {MODEL}, {EPOCHS * STEPS} steps, "
         f"{METHODS[name]}.",

@@ -18,6 +18,7 @@ from fallow.adaptation.learner import Learner, Meta
 from fallow.base.errors import WorkError
 from fallow.base.seeds import mix
 from fallow.data.tasks import Tasks
+from fallow.experiment import heed
 from fallow.methods.fewshot.maml import MAML, complete
 from fallow.methods.fewshot.piece import Piece
 
@@ -80,6 +81,7 @@ def train(
     lost = torch.zeros(len(learners), dtype=torch.long)
     adam = torch.optim.Adam(held, lr=lr, fused=True)
     for begin in range(0, iterations, AHEAD):
+        heed()
         count = min(AHEAD, iterations - begin)
         drawn = [tasks.draw("train", begin * meta_batch, count * meta_batch, seed=seed) for tasks, seed in members]
         ahead = [

@@ -52,6 +52,7 @@ class Table:
     remarks: list[str] = field(default_factory=list)
     tests: list[dict[str, Any]] = field(default_factory=list)
     log: bool = False  # the figure's axis
+    failed: dict[str, str] = field(default_factory=dict)  # runs that are missing, and why
 
     def describe(self) -> dict[str, Any]:
         """As plain values."""
@@ -76,6 +77,7 @@ class Table:
         agreed = [f"{sum(bool(c.agrees) for c in known)} of {len(known)} cells agree"] if known else []
         lines += [*agreed, *self.remarks]
         lines += [f"{test['claim']}: p = {test['p']:.2g}, {test['p_holm']:.2g} after Holm" for test in self.tests]
+        lines += [f"failed, {name}: {reason}" for name, reason in self.failed.items()]
         return "\n".join(lines)
 
     def _show(self, found: Cell | None) -> str:

@@ -3,6 +3,6 @@
 from fallow.semi.plan import Plan, gather
 from fallow.semi.study import Study, study
 from fallow.semi.supervised import Supervised
-from fallow.semi.training import Outcome, train
+from fallow.semi.training import Outcome, outcome, runs
 
-__all__ = ["Outcome", "Plan", "Study", "Supervised", "gather", "study", "train"]
+__all__ = ["Outcome", "Plan", "Study", "Supervised", "gather", "outcome", "runs", "study"]

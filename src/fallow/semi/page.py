@@ -117,7 +117,7 @@ def _trainings(study: Study) -> list[Markup]:
     rows = [
         [name, words.percent(o.test), words.percent(o.val), _auroc(o.auroc), words.duration(o.seconds)]
         for name, o in study.outcomes.items()
-    ]
+    ] + [[name, f"failed: {reason}", "–", "–", "–"] for name, reason in study.failed.items()]
     caption = (
         "Accuracy in % after the last epoch; AUROC of the learned weights, or where there are none of the classifier’s "
         "own confidence."

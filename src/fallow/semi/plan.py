@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fallow.base.errors import RequestError, unknown
 from fallow.base.spec import parse
-from fallow.data import Data, Examples, add_unlabelled, budget, load, mix, set_apart
+from fallow.data import BUNDLED, Data, Examples, add_unlabelled, budget, load, mix, set_apart
 from fallow.methods import build
 from fallow.methods.semi.confidence import ConfidenceNetwork
 from fallow.methods.semi.fixmatch import FixMatch
 from fallow.semi.supervised import supervised
 
 METHODS = ("supervised", "fixmatch", "confidence")
+SOURCES = ("data", "unlabelled", "ood")
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,18 @@ class Plan:
     def describe(self) -> dict[str, Any]:
         """As plain values."""
         return asdict(self)
+
+    def how(self) -> dict[str, Any]:
+        """All but the places of the images."""
+        return {key: value for key, value in asdict(self).items() if key not in SOURCES}
+
+    def sources(self) -> dict[str, str]:
+        """The places of the images, for workers that may stand elsewhere."""
+        given = {key: value for key in SOURCES if (value := getattr(self, key)) is not None}
+        return {
+            key: value if value.partition(":")[0] in BUNDLED else str(Path(value).expanduser().resolve())
+            for key, value in given.items()
+        }
 
 
 def gather(plan: Plan) -> Data:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from joblib import Parallel, delayed
 
 from fallow.base import files
-from fallow.core.record import RunFolder
+from fallow.base.errors import WorkError
 from fallow.data import Data
+from fallow.experiment import epochs_done, grid, run
+from fallow.semi import training
 from fallow.semi.plan import Plan, gather
 from fallow.semi.training import (
     CONFIDENCE,
@@ -28,9 +27,10 @@ from fallow.semi.training import (
     UNTRAINED,
     ZERO,
     Outcome,
-    chains,
-    train,
+    outcome,
+    runs,
 )
+from fallow.training.fit import prepare
 
 ROWS = {  # of the table of controls: the training with C in the making, and the one with C as it was kept
     "confidence network": (CONFIDENCE, CONFIDENCE + FROZEN),
@@ -52,6 +52,7 @@ class Study:
     data: Data
     outcomes: dict[str, Outcome]
     folder: Path
+    failed: dict[str, str]  # the reasons
 
     @property
     def main(self) -> Outcome:
@@ -80,51 +81,35 @@ class Study:
             "plan": self.plan.describe(),
             "data": self.data.describe(),
             "trainings": {name: outcome.describe() for name, outcome in self.outcomes.items()},
+            "failed": self.failed,
         }
         return found | ({"controls": self.controls()} if self.controlled else {})
 
 
-def study(
-    plan: Plan,
-    folder: Path,
-    *,
-    resume: bool = False,
-    baseline: bool = True,
-    controls: bool = False,
-    workers: int | None = None,
-    device: str = "auto",
-    observer: Callable[[Any], None] | None = None,
-    told: Callable[[str, float], None] = lambda words, done: None,
-) -> Study:
-    """Train, and write ``study.json`` and ``semi.html`` into the folder.
+def study(plan: Plan, folder: Path, *, baseline: bool = True, controls: bool = False, **how: Any) -> Study:
+    """Train, side by side where there are cores, and write ``study.json`` and ``semi.html`` into the folder.
 
-    The trainings come one after another, shown by the ``observer``; with ``controls`` they run side by side, each in
-    one thread, where there is no GPU, and ``told`` hears of every one that is done.
+    Interrupted, the same call goes on. ``how`` is for :func:`fallow.experiment.run`: ``engine``, ``address``,
+    ``workers``, ``device``, ``watch``.
     """
     data = gather(plan)
-    plan.chosen()  # refuses settings that are wrong before a folder is made
-    RunFolder(folder).open({"semi": plan.describe(), "data": data.describe()}, resume, notes=data.notes)
-    outcomes: dict[str, Outcome] = {}
-    if controls:
-        work = chains(plan)
-        together = workers or (1 if device.startswith("cuda") or torch.cuda.is_available() else os.cpu_count() or 1)
-        threads = 1 if together > 1 else None
-        jobs = (
-            delayed(train)(plan, names, folder, resume=resume, threads=threads, device=device) for names in work
-        )  # fmt: skip
-        count = sum(map(len, work))
-        told(f"0 of {count} trainings done", 0.0)
-        for found in Parallel(n_jobs=together, return_as="generator_unordered")(jobs):
-            outcomes |= {outcome.name: outcome for outcome in found}
-            told(f"{len(outcomes)} of {count} trainings done", len(outcomes) / count)
-        outcomes = {name: outcomes[name] for names in work for name in names}
-    else:
-        names = [SUPERVISED, plan.kind] if baseline and plan.kind != SUPERVISED else [plan.kind]
-        for name in names:
-            told(name, 0.0)
-            found = train(plan, [name], folder, resume=resume, data=data, device=device, observer=observer)
-            outcomes[name] = found[0]
-    done = Study(plan, data, outcomes, folder)
+    with torch.random.fork_rng():
+        prepare(plan.model, data, plan.chosen(), **plan.settings())  # refuses what is wrong before a folder is made
+    names = [SUPERVISED, plan.kind] if baseline and plan.kind != SUPERVISED else [plan.kind]
+    trainings = runs(plan, training.controls(plan) if controls else names)
+    found = run(
+        grid(trainings.values()), folder, identity=plan.how() | {f"data's {k}": v for k, v in data.describe().items()},
+        progress=lambda run, at: epochs_done(at, plan.epochs), what="study", **how,
+    )  # fmt: skip
+    failed = {name: reason for name, one in trainings.items() if (reason := found[one.name].reason) is not None}
+    if plan.kind in failed:
+        raise WorkError(f"{plan.kind} failed: {failed[plan.kind]}")
+    outcomes = {
+        name: outcome(name, folder / "runs" / one.name, found[one.name].value)
+        for name, one in trainings.items()
+        if name not in failed
+    }
+    done = Study(plan, data, outcomes, folder, failed)
     files.write_json(folder / "study.json", done.describe())
 
     from fallow.semi.page import write

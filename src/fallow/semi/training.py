@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 import torch
 from torch import Tensor, nn
 
-from fallow.data import FOREIGN, Data
+from fallow.base import files
+from fallow.data import FOREIGN
 from fallow.data.normalise import normalise
 from fallow.evaluate.separation import auroc
+from fallow.experiment import Run, device, heed
 from fallow.methods.semi.confidence import ConfidenceNetwork
 from fallow.methods.semi.fixmatch import FixMatch
 from fallow.semi.control import CONTROLS, with_validation
@@ -26,6 +30,7 @@ SUPERVISED, FIXMATCH, CONFIDENCE = "supervised", "fixmatch", "confidence"
 FROZEN, MORE = ", frozen", ", validation labels too"  # endings of names
 ZERO, CONSTANT, SHUFFLED, UNTRAINED, ORACLE = CONTROLS
 CHUNK = 1000  # images at a time
+IMAGES = "images.safetensors"  # weights and predicted classes of the unlabelled images
 
 
 @dataclass(frozen=True)
@@ -37,9 +42,7 @@ class Outcome:
     val: float | None
     history: list[dict[str, Any]]
     seconds: float
-    auroc: (
-        float | None
-    )  # how well the weights (of FixMatch: its own confidence) tell the data's images from foreign ones
+    auroc: float | None  # how well weights (of FixMatch: its confidence) tell the data's images from foreign ones
     ran_away: bool = False
     weights: np.ndarray | None = None  # of the unlabelled images
     predicted: np.ndarray | None = None  # their classes
@@ -50,71 +53,64 @@ class Outcome:
         return {key: getattr(self, key) for key in keys}
 
 
-def chains(plan: Plan) -> list[list[str]]:
-    """The controls of a confidence network; what is in one list comes one after another."""
-    oracle = [[ORACLE]] if plan.foreign else []
+def controls(plan: Plan) -> list[str]:
+    """Of a confidence network: itself, and every training that its number must be compared with."""
+    oracle = [ORACLE] if plan.foreign else []
     return [
-        [CONFIDENCE, CONFIDENCE + FROZEN],
-        [CONSTANT, CONSTANT + FROZEN],
-        [SHUFFLED, SHUFFLED + FROZEN],
-        [FIXMATCH],
-        [FIXMATCH + MORE],
-        [UNTRAINED],
-        *oracle,
-        [ZERO],
-        [SUPERVISED],
-        [SUPERVISED + MORE],
-    ]
+        *(name for signal in (CONFIDENCE, CONSTANT, SHUFFLED) for name in (signal, signal + FROZEN)),
+        FIXMATCH, FIXMATCH + MORE, UNTRAINED, *oracle, ZERO, SUPERVISED, SUPERVISED + MORE,
+    ]  # fmt: skip
 
 
-def train(
-    plan: Plan,
-    names: Sequence[str],
-    folder: Path,
-    *,
-    resume: bool = False,
-    threads: int | None = None,
-    data: Data | None = None,
-    device: str = "auto",
-    observer: Callable[[Any], None] | None = None,
-) -> list[Outcome]:
-    """Train what the names say, one after another, each in its own folder below this one."""
-    if threads is not None:
-        torch.set_num_threads(threads)
-    data = data or gather(plan)
-    return [_train(plan, name, folder, resume, data, device, observer) for name in names]
+def runs(plan: Plan, names: Sequence[str], mark: str = "") -> dict[str, Run]:
+    """The trainings of these names as runs, whose own names end with ``mark``; a frozen network is learned before."""
+    found = {}
+    for name in names:
+        base = slug(name.removesuffix(FROZEN)) + mark if name.endswith(FROZEN) else None
+        found[name] = Run(
+            slug(name) + mark, f"{__name__}:train", {"name": name, "how": plan.how(), "frozen": base},
+            cost=3.0 if name in (CONFIDENCE, CONSTANT, SHUFFLED) else 1.0, after=(base,) if base else (),
+            paths=plan.sources(),
+        )  # fmt: skip
+    return found
 
 
-def _train(
-    plan: Plan, name: str, folder: Path, resume: bool, data: Data, device: str, observer: Any
-) -> Outcome:  # fmt: skip
-    method = _method(plan, name, folder)
-    used = with_validation(data) if name.endswith(MORE) else data
+def train(folder: Path, name: str, how: dict[str, Any], frozen: str | None, **sources: str) -> dict[str, Any]:
+    """Train what the name says, and leave in the folder what it makes of the unlabelled images."""
+    plan = Plan(**how | sources)
+    data = gather(plan)
+    method = _method(plan, name, folder.parent / frozen / "confidence.safetensors" if frozen else None)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="the confidence weights ran away")  # told at the end, by ran_away
         result = fit(
-            plan.model, used, method, out=folder / slug(name), resume=resume, device=device, observer=observer,
-            **plan.settings(),
+            plan.model, with_validation(data) if name.endswith(MORE) else data, method, out=folder,
+            resume=(folder / "run.json").exists(), device=device(), observer=heed, **plan.settings(),
         )  # fmt: skip
     weights, told, predicted = _looked(method, result.network)
-    return Outcome(
-        name, result.last.get("test_accuracy"), result.last.get("val_accuracy"), result.history, result.seconds, told,
-        getattr(method, "stopped", False), weights, predicted,
-    )  # fmt: skip
+    seen = {"predicted": predicted} | ({} if weights is None else {"weights": weights})
+    files.write(folder / IMAGES, safetensors.numpy.save(seen))
+    accuracies = {part: result.last.get(f"{part}_accuracy") for part in ("test", "val")}
+    ran_away = getattr(method, "stopped", False)
+    return accuracies | {"seconds": result.seconds, "auroc": told, "ran_away": ran_away}
 
 
-def _method(plan: Plan, name: str, folder: Path) -> FixMatch:
-    """The method behind a name."""
+def outcome(name: str, folder: Path, value: dict[str, Any]) -> Outcome:
+    """What a training gave, from its folder and its value."""
+    history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return Outcome(name, history=history, **value | safetensors.numpy.load_file(folder / IMAGES))
+
+
+def _method(plan: Plan, name: str, file: Path | None) -> FixMatch:
+    """The method behind a name; ``file`` holds the network that is frozen."""
     chosen = plan.chosen()
-    base, frozen = name.removesuffix(MORE).removesuffix(FROZEN), name.endswith(FROZEN)
+    base = name.removesuffix(MORE).removesuffix(FROZEN)
     if base == SUPERVISED:
         return supervised(chosen)
     if base == FIXMATCH:
-        baseline = supervised(chosen)
-        return FixMatch(**baseline.settings())
+        return FixMatch(**supervised(chosen).settings())
     assert isinstance(chosen, ConfidenceNetwork)
-    if frozen:
-        return replace(chosen, source="frozen", file=str(folder / slug(base) / "confidence.safetensors"))
+    if file is not None:
+        return replace(chosen, source="frozen", file=str(file))
     return replace(chosen, **CONTROLS.get(base, {}))  # type: ignore[arg-type]
 
 

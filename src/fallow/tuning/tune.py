@@ -5,22 +5,28 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
+from fallow import experiment
 from fallow.base import toml
-from fallow.base.errors import RequestError, unknown
+from fallow.base.errors import RequestError, WorkError, unknown
 from fallow.base.files import write, write_json
 from fallow.core.settings import Settings
-from fallow.data import load
+from fallow.data import Data, load
 from fallow.evaluate.statistics import Difference, paired
+from fallow.experiment import Outcomes, Run, State
+from fallow.training.fit import fit, prepare
 
 GRID = (1e-5, 1e-1)  # the least and the largest decay of a grid
 UPDATES = 75  # meta-updates in a training, where the steps between two are not given
 START = 5e-4  # where learning begins
 PER = ("layer", "weight")
+NONE, LEARNING, LEARNED = "none", "learning", "learned"  # trainings; the others are those of the grid
 
 
 class Arm(NamedTuple):
@@ -43,6 +49,7 @@ class Tuned:
     unsettled: float  # norm of the training gradient at the last meta-update over the validation's; 0 is a minimum
     folder: Path
     file: Path  # settings for ``fallow train --settings``
+    failed: dict[str, str]  # runs that are missing, and why
 
     @property
     def share(self) -> float:
@@ -61,18 +68,8 @@ class Tuned:
             "unsettled": round(self.unsettled, 4),
             "out": str(self.folder),
             "file": str(self.file),
+            "failed": self.failed,
         }
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One training: its folder's name, its method and its decay; ``then`` is trained with what it learned."""
-
-    name: str
-    seed: int
-    method: str
-    decay: float
-    then: str | None = None
 
 
 def tune(
@@ -88,9 +85,11 @@ def tune(
     seed: int = 0,
     train: int | None = None,
     val: float = 0.2,
+    engine: str = "local",
+    address: str | None = None,
     workers: int | None = None,
     device: str = "auto",
-    told: Callable[[int, int], None] | None = None,
+    watch: Callable[[State], None] | None = None,
     **settings: Any,
 ) -> Tuned:
     """Learn the decay on validation while a network trains, and compare at a stated compute.
@@ -104,11 +103,12 @@ def tune(
     Labels are not smoothed unless asked: with smoothed labels the network is less sure than the validation loss would
     have it, and the least decay looks best.
 
-    Interrupted, the same call goes on. ``told`` hears of the trainings done and of all.
+    Interrupted, the same call goes on. A point of the grid that fails is left out, and so is a seed of which another
+    training does. For ``engine``, ``address``, ``workers``, ``device`` and ``watch`` see :func:`fallow.experiment.run`.
     """
     if per not in PER:
         raise unknown("value for per", per, PER)
-    for name, value, least in (("grid", grid, 2), ("seeds", seeds, 1), ("workers", workers, 1), ("inner", inner, 1)):
+    for name, value, least in (("grid", grid, 2), ("seeds", seeds, 1), ("inner", inner, 1)):
         if value is not None and value < least:
             raise RequestError(f"{name} is {value}: {least} or more are needed")
     if not 0 < val < 1:
@@ -117,32 +117,66 @@ def tune(
         raise RequestError("tune sets the weight decay of SGD in one generation: leave these settings out")
     fixed = {"epochs": 60, "label_smoothing": 0.0} | settings | {"generations": 1, "optimizer": "sgd"}
     chosen = Settings.of(**fixed)
-    folder = Path(out)
     loaded = load(data, train=train, val=val, seed=seed)
-    sizes = loaded.describe()["sizes"]
-    steps = chosen.epochs * math.ceil(sizes["train"] / chosen.batch_size)
+    steps = chosen.epochs * math.ceil(loaded.describe()["sizes"]["train"] / chosen.batch_size)
     inner = inner or max(10, steps // UPDATES)  # each costs as much as about ten steps
     learner = f"implicit-decay:per={per},solver={solver},inner={inner},patience={steps}"
     if steps < 2 * inner:
         raise RequestError(
             f"a training of {steps} steps ends before the first meta-update: give more epochs, or a smaller inner"
         )
-    points = spread(*GRID, grid)
-    # the longest first, so that no worker ends with it alone
+    with torch.random.fork_rng():
+        prepare(model, loaded, learner, device=device, **fixed)  # refuses what is wrong before a folder is made
+    asked = {"model": model, "train": train, "val": val} | fixed
+    points = {f"decay-{decay:.1e}": decay for decay in spread(*GRID, grid)}
     draws = range(seed, seed + seeds)
-    trials = [Trial("learning", s, learner, START, None if per == "weight" else "learned") for s in draws]
-    trials += [Trial("none", s, "normal", 0.0) for s in draws]
-    trials += [Trial(_point(p), s, "normal", p) for s in draws for p in points]
-    common = {"model": model, "data": data, "train": train, "val": val, "device": device, **fixed}
-    _all(trials, folder, common, workers, told)
-    tuned = _gather(folder, points, draws, per, overlap=loaded.overlap, grain=1 / sizes["test"])
-    if per == "weight":  # a decay per weight fits the weights it was learned with: the file learns it again
-        kept: dict[str, Any] = {"method": learner}
-    else:
-        kept = {"weight_decay": tuned.decay}
-    write(tuned.file, toml.text({"model": model, "train": train, "val": val} | fixed | kept).encode())
-    write_json(folder / "tuned.json", tuned.describe())
+    assert loaded.origin is not None
+    where = loaded.origin["source"]  # a path is absolute there: workers may stand elsewhere
+    trials = {(name, s): trial for s in draws for name, trial in _trials(s, points, learner, per, asked, where).items()}
+    found = experiment.run(
+        experiment.grid(trials.values()), Path(out), engine=engine, address=address, workers=workers, device=device,
+        identity={"seed": seed, "method": learner} | asked | {f"data's {k}": v for k, v in loaded.describe().items()},
+        progress=lambda trial, at: experiment.epochs_done(at, chosen.epochs), watch=watch, what="tuning",
+    )  # fmt: skip
+    tuned = _gather(found, trials, Path(out), list(points), loaded)
+    # a decay per weight fits the weights it was learned with: the file learns it again
+    kept: dict[str, Any] = {"method": learner} if per == "weight" else {"weight_decay": tuned.decay}
+    write(tuned.file, toml.text(asked | kept).encode())
+    write_json(Path(out) / "tuned.json", tuned.describe())
     return tuned
+
+
+def _trials(
+    seed: int, points: Mapping[str, float], learner: str, per: str, asked: dict[str, Any], source: str
+) -> dict[str, Run]:
+    """The trainings of one seed, by name."""
+
+    def trial(name: str, method: str, decay: float | str) -> Run:
+        arguments = {"seed": seed, "method": method, "decay": decay, "settings": asked}
+        after = (decay,) if isinstance(decay, str) else ()
+        return Run(
+            f"{name}-seed{seed}", f"{__name__}:train_once", arguments, cost=2.0 if method == learner else 1.0,
+            after=after, paths={"data": source},
+        )  # fmt: skip
+
+    found = {LEARNING: trial(LEARNING, learner, START)}
+    if per == "layer":
+        found[LEARNED] = trial(LEARNED, "normal", found[LEARNING].name)
+    return found | {name: trial(name, "normal", decay) for name, decay in {NONE: 0.0, **points}.items()}
+
+
+def train_once(
+    folder: Path, seed: int, method: str, decay: float | str, settings: dict[str, Any], data: str
+) -> dict[str, Any]:  # fmt: skip
+    """One training, or what is left of it; a decay that is the name of a run is what that run learned."""
+    options = settings | {"weight_decay": learned(folder.parent / decay) if isinstance(decay, str) else decay}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of an early meta-update: ``unsettled`` tells of the last
+        result = fit(
+            options.pop("model"), data, method, seed=seed, out=folder, resume=(folder / "run.json").exists(),
+            test_at_end=True, device=experiment.device(), observer=experiment.heed, **options,
+        )  # fmt: skip
+    return result.describe()
 
 
 def spread(least: float, largest: float, points: int) -> list[float]:
@@ -165,94 +199,50 @@ def evenly(many: Sequence[Any], few: int) -> list[Any]:
     return [many[int((i + 0.5) * len(many) / few)] for i in range(few)]
 
 
-def _gather(
-    folder: Path, points: Sequence[float], draws: Sequence[int], per: str, *, overlap: float, grain: float
-) -> Tuned:
-    """The arms from the runs; ``overlap`` and ``grain`` of the test examples as in :func:`paired`."""
+def _gather(found: Outcomes, trials: Mapping[tuple[str, int], Run], folder: Path, grid: list[str], data: Data) -> Tuned:
+    """The arms, of the seeds whose trainings are all there but for points of the grid."""
+    failed = {name: outcome.reason for name, outcome in found.items() if outcome.reason is not None}
+    values = {at: found[trial.name].value for at, trial in trials.items() if trial.name not in failed}
+    points = {s: [name for name in grid if (name, s) in values] for _, s in trials}
+    seeds = [s for s in points if points[s] and all(at in values for at in trials if at[1] == s and at[0] not in grid)]
+    if not seeds:
+        name, reason = next(iter(failed.items()))
+        raise WorkError(f"{len(failed)} of {len(trials)} trainings failed, too many to compare, {name}: {reason}")
 
-    def arm(name: str, spent: Sequence[Sequence[str]], choices: Sequence[Sequence[str]]) -> Arm:
-        """For every seed: the runs that were paid for, and those of which validation chooses one."""
-        results = [{run: _result(folder, seed, run) for run in runs} for seed, runs in zip(draws, spent, strict=True)]
-        best = [
-            min(runs, key=lambda run: of[run]["last"]["val_loss"]) for of, runs in zip(results, choices, strict=True)
-        ]
-        lasts = [of[run]["last"] for of, run in zip(results, best, strict=True)]
+    def arm(name: str, spent: Mapping[int, list[str]], choices: Mapping[int, list[str]]) -> Arm:
+        """For every seed: the trainings that were paid for, and those of which validation chooses one."""
+        best = [min(choices[s], key=lambda one: values[one, s]["last"]["val_loss"]) for s in seeds]
+        lasts = [values[one, s]["last"] for one, s in zip(best, seeds, strict=True)]
         return Arm(
             name,
-            [round(sum(result["passes"] for result in of.values()), 1) for of in results],
+            [round(sum(values[one, s]["passes"] for one in spent[s]), 1) for s in seeds],
             [last["val_loss"] for last in lasts],
             [last["test_accuracy"] for last in lasts],
             best,
         )
 
-    grid = [_point(p) for p in points]
-    final = "learned" if per == "layer" else "learning"
-    learning = list(dict.fromkeys(("learning", final)))
-    mine = arm("learned", [learning] * len(draws), [[final]] * len(draws))
-    single = _result(folder, draws[0], grid[0])["passes"]
-    afforded = [evenly(grid, max(1, int(passes / single))) for passes in mine.passes]
-    arms = [
-        arm("none", [["none"]] * len(draws), [["none"]] * len(draws)),
-        arm("grid", [grid] * len(draws), [grid] * len(draws)),
-        arm("equal", afforded, afforded),
-        mine,
-    ]
-    runs = [_place(folder, seed, "learning") for seed in draws]
-    found = [learned(run) for run in runs]
-    last = [_updates(run)[-1]["meta"] for run in runs]
+    learning = [name for name in (LEARNING, LEARNED) if (name, seeds[0]) in trials]
+    mine = arm("learned", dict.fromkeys(seeds, learning), dict.fromkeys(seeds, learning[-1:]))
+    afforded = {
+        s: evenly(points[s], max(1, int(passes / values[NONE, s]["passes"])))
+        for s, passes in zip(seeds, mine.passes, strict=True)
+    }
+    plain = {s: [NONE] for s in seeds}
+    arms = [arm("none", plain, plain), arm("grid", points, points), arm("equal", afforded, afforded), mine]
+    places = [folder / "runs" / trials[LEARNING, s].name for s in seeds]
+    decays = [learned(place) for place in places]
+    last = [_updates(place)[-1]["meta"] for place in places]
     return Tuned(
-        decay={layer: float(f"{mean([one[layer] for one in found]):.3g}") for layer in found[0]},
+        decay={layer: float(f"{mean([one[layer] for one in decays]):.3g}") for layer in decays[0]},
         arms=arms,
-        against_grid=paired(mine.test_accuracy, arms[1].test_accuracy, overlap=overlap, grain=grain),
+        against_grid=paired(
+            mine.test_accuracy, arms[1].test_accuracy, overlap=data.overlap, grain=1 / data.describe()["sizes"]["test"]
+        ),
         unsettled=max(meta["gradient_norm"] / meta["val_gradient_norm"] for meta in last),
         folder=folder,
         file=folder / "tuned.toml",
+        failed=failed,
     )
-
-
-def _point(decay: float) -> str:
-    """The name of a grid point's run."""
-    return f"decay-{decay:.1e}"
-
-
-def _place(folder: Path, seed: int, run: str) -> Path:
-    return folder / "runs" / f"seed{seed}" / run
-
-
-def _result(folder: Path, seed: int, run: str) -> dict[str, Any]:
-    return json.loads((_place(folder, seed, run) / "result.json").read_text("utf-8"))
-
-
-def _all(trials: list[Trial], folder: Path, common: dict[str, Any], workers: int | None, told: Any) -> None:
-    """Every training, side by side where there are cores."""
-    import joblib
-
-    jobs = min(workers or joblib.cpu_count(), len(trials))
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-        parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-        for done, _ in enumerate(parallel(joblib.delayed(_try)(trial, folder, common) for trial in trials), 1):
-            if told is not None:
-                told(done, len(trials))
-
-
-def _try(trial: Trial, folder: Path, common: dict[str, Any]) -> None:
-    """One training, or what is left of it; and the one with what it learned."""
-    place = _place(folder, trial.seed, trial.name)
-    _fit(place, trial.method, trial.decay, trial.seed, common)
-    if trial.then is not None:
-        _fit(_place(folder, trial.seed, trial.then), "normal", learned(place), trial.seed, common)
-
-
-def _fit(place: Path, method: str, decay: float | dict[str, float], seed: int, common: dict[str, Any]) -> None:
-    from fallow.training.fit import fit
-
-    options = {key: value for key, value in common.items() if key not in ("model", "data")}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of an early meta-update: ``unsettled`` tells of the last
-        fit(
-            common["model"], common["data"], method, weight_decay=decay, seed=seed, out=place,
-            resume=(place / "run.json").exists(), test_at_end=True, **options,
-        )  # fmt: skip
 
 
 def learned(run: Path) -> dict[str, float]:

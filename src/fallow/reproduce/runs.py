@@ -1,0 +1,113 @@
+"""The runs of a table: done side by side, kept in the table's folder, and found again when the command is repeated.
+
+A table's own file says which runs it wants, what the paper has, and what a column means.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fallow.base.errors import RequestError, WorkError, unknown
+from fallow.core.record import versions
+from fallow.experiment import Run, grid, run
+from fallow.reproduce import TABLES
+from fallow.reproduce.table import Table
+from fallow.training.fit import digest
+
+Key = tuple[Any, ...]  # what a value is of, the seed last: ("LW", 3)
+
+
+def reproduce(
+    name: str, folder: Path, *, seeds: int | None = None, data_dir: Path | None = None, **how: Any
+) -> Table:  # fmt: skip
+    """One of the papers' tables; its runs are kept in the folder, where the same call resumes them.
+
+    ``how`` is for :func:`fallow.experiment.run`: ``engine``, ``address``, ``workers``, ``watch``.
+    """
+    if name not in TABLES:
+        raise unknown("table", name, TABLES)
+    if seeds is not None and seeds < 1:
+        raise RequestError(f"seeds is {seeds}: one or more are needed")
+    module = import_module(f"fallow.reproduce.{TABLES[name].module}")
+    data_dir = None if data_dir is None else data_dir.expanduser().resolve()  # workers may stand elsewhere
+    each = Runs(folder, data_dir, {"table": name, "fallow": versions()["fallow"]} | constants(module), how)
+    table: Table = module.run(name, seeds or module.SEEDS, data_dir, each)
+    table.failed = each.failed
+    return table
+
+
+@dataclass
+class Runs:
+    """What does the runs that a table asks for."""
+
+    folder: Path
+    data_dir: Path | None
+    identity: dict[str, Any]
+    how: dict[str, Any]
+    failed: dict[str, str] = field(default_factory=dict)  # the reasons, by the run's name
+
+    def __call__(
+        self, work: Callable[..., Any], jobs: Mapping[Key, Sequence[Any]]
+    ) -> tuple[dict[Key, Any], list[Any]]:  # fmt: skip
+        """``work(folder, *arguments)`` for the arguments of every job; see :meth:`all`."""
+        names = list(signature(work).parameters)[1:]
+        runs = {}
+        for key, arguments in jobs.items():
+            given = dict(zip(names, arguments, strict=True))
+            paths = {name: value for name, value in given.items() if self._theirs(value)}
+            plain = {name: value for name, value in given.items() if name not in paths}
+            runs[key] = Run(named(key), f"{work.__module__}:{work.__name__}", plain, paths=paths)
+        return self.all(runs)
+
+    def all(self, runs: Mapping[Key, Run]) -> tuple[dict[Key, Any], list[Any]]:
+        """The values by key, and the seeds of which no run failed: with these alone, rows can be paired."""
+        used = {Path(path) for run in runs.values() for path in run.paths.values() if self._theirs(path)}
+        for path in used:
+            if not path.is_file():
+                raise RequestError(f"{path} is not there: --data-dir is a folder with {path.name} in it")
+        identity = self.identity | {f"{path.name}'s digest": digest(path) for path in used}
+        found = run(grid(runs.values()), self.folder, identity=identity, device="cpu", what="table", **self.how)
+        self.failed = {name: outcome.reason for name, outcome in found.items() if outcome.reason is not None}
+        at = {key: found[run.name].value for key, run in runs.items() if run.name not in self.failed}
+        seeds = list(dict.fromkeys(key[-1] for key in runs))
+        whole = [seed for seed in seeds if all(key in at for key in runs if key[-1] == seed)]
+        if not whole:
+            name, reason = next(iter(self.failed.items()))
+            raise WorkError(f"{len(self.failed)} of {len(runs)} runs failed, too many for a table, {name}: {reason}")
+        return at, whole
+
+    def place(self, run: Run) -> Path:
+        """The folder of a run that is done."""
+        return self.folder / "runs" / run.name
+
+    def _theirs(self, value: Any) -> bool:
+        """Whether this is a file of the user's data: what is in it counts, not where it is."""
+        return isinstance(value, str) and self.data_dir is not None and Path(value).is_relative_to(self.data_dir)
+
+
+def named(key: Key) -> str:
+    """A key as the name of a run.
+
+    >>> named(("CG (3), guarded", 100, 0))
+    'CG-3-guarded-100-0'
+    """
+    return "-".join(re.sub(r"[^\w.+]+", "-", str(part)).strip("-") for part in key)
+
+
+def constants(module: ModuleType) -> dict[str, Any]:
+    """What a table's file sets in capitals: whoever changes a size there has another table."""
+    found: dict[str, Any] = {}
+    for name, value in vars(module).items():
+        try:
+            found |= {name: json.loads(json.dumps(value))} if name.isupper() and name != "SEEDS" else {}
+        except TypeError:  # solvers, functions
+            continue
+    return found
