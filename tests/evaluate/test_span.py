@@ -66,8 +66,8 @@ def differences(protocol: Protocol, shots: int, count: int, dtype: torch.dtype) 
     with torch.random.fork_rng():
         for i, seed in enumerate(seeds):
             head = loop(support[i], y, Head(start.weight[i], start.bias[i]), seed, protocol)
-            worst = max(worst, float((found.weight[i] - head.weight).abs().max()))
-            worst = max(worst, float((found.bias[i] - head.bias).abs().max()))
+            worst = max(worst, (found.weight[i] - head.weight).abs().max().item())
+            worst = max(worst, (found.bias[i] - head.bias).abs().max().item())
             equal &= bool((found(query)[i].argmax(1) == head(query[i]).argmax(1)).all())
     return worst, equal
 
@@ -255,3 +255,9 @@ def test_episodes_of_affine_adaptation_can_be_divided() -> None:
 def test_a_backbone_without_affines_is_refused() -> None:
     with pytest.raises(RequestError, match="no norms"):
         learn_affine(nn.Flatten(), torch.zeros(8, 3), episodes(torch.arange(2).repeat(4), 2, 1, 1, 1, 0), [0])
+
+
+def test_a_norm_that_would_see_one_value_is_refused() -> None:
+    net, y = nn.BatchNorm1d(3), torch.arange(5).repeat(4)
+    with pytest.raises(RequestError, match="minibatch of 1: take ways × shots that leave no single"):
+        learn_affine(net, torch.randn(20, 3), episodes(y, 5, 1, 1, 1, 0), [0])

@@ -65,7 +65,13 @@ def adapt(backbone: nn.Module, x: Tensor, y: Tensor, start: Head, order: Tensor,
         backbone.train()
         for some in order:
             for batch in some.split(protocol.batch):
-                seen = functional_call(backbone, {**frozen, **affines, **buffers}, (x[batch],))
+                try:
+                    seen = functional_call(backbone, {**frozen, **affines, **buffers}, (x[batch],))
+                except ValueError as error:  # batch norm has no variance of one value
+                    raise RequestError(
+                        f"a norm cannot normalise a minibatch of {len(batch)}: take ways × shots that leave no single "
+                        f"example over after batches of {protocol.batch}"
+                    ) from error
                 loss = functional.cross_entropy(functional.linear(seen, weight, bias), y[batch])
                 for descent in descents:
                     descent.zero_grad()

@@ -14,7 +14,8 @@ from fallow.evaluate.logistic import logistic
 from fallow.evaluate.sampling import Drawn
 from fallow.evaluate.span import CDFSL, descend, fresh_heads, orders
 
-BYTES = 1 << 27  # of features and products that are held at once; more does not make it faster
+BYTES = 1 << 27  # of supports and their products that are held at once; more does not make it faster
+JUDGED = 16  # episodes whose queries are looked at together: memory is used again while it is warm
 
 # (supports (episodes, n, width), labels (n,), a seed for each episode) → heads
 Learner = Callable[[Tensor, Tensor, Sequence[int]], Head]
@@ -67,10 +68,12 @@ def learn(features: Tensor, drawn: Drawn, learner: str | Learner = "cdfsl", *, s
     count, ways, shots = drawn.support.shape
     labels = torch.arange(ways, device=features.device)
     y, asked = labels.repeat_interleave(shots), labels.repeat_interleave(drawn.query.shape[2])
-    numbers_held = (len(y) + len(asked)) * features.shape[1] + len(y) * (len(y) + 2 * CDFSL.epochs)
+    bytes_each = features.element_size() * len(y) * (features.shape[1] + len(y) + 2 * CDFSL.epochs)
     found = []
-    for numbers in torch.arange(count).split(max(1, BYTES // (numbers_held * features.element_size()))):
+    for numbers in torch.arange(count).split(max(1, BYTES // bytes_each)):
         support, query = (rows[numbers].flatten(1).to(features.device) for rows in drawn)
         head = learner(features[support], y, [mix(seed, number) for number in numbers.tolist()])
-        found.append((head(features[query]).argmax(-1) == asked).double().mean(1).cpu())
-    return torch.cat(found)
+        for some in torch.arange(len(query)).split(JUDGED):
+            outputs = Head(head.weight[some], head.bias[some])(features[query[some]])
+            found.append((outputs.argmax(-1) == asked).double().mean(1))
+    return torch.cat(found).cpu()
