@@ -82,7 +82,7 @@ def seal_probe(
     train: Part, validation: Part, *, rates: Sequence[float] = RATES, epochs: int = 120, batch: int = 32,
     momentum: float = 0.9, decay: float = 1e-4, seed: int = 0,
 ) -> Probe:  # fmt: skip
-    """SEAL's linear probe (section 4.1): SGD at flat rates of .1, .01 and .001, from a freshly drawn head.
+    """SEAL's linear probe (section 4.2): SGD at flat rates of .1, .01 and .001, from a freshly drawn head.
 
     The rates share head and minibatches and advance together: their heads lie beside each other in one matrix, and
     a step is two products. The paper reports the best rate on test, which is :meth:`Probe.best`; validation chooses
