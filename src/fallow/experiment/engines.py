@@ -109,7 +109,7 @@ def _thread() -> Iterator[Engine]:
 
 @contextmanager
 def _processes(count: int) -> Iterator[Engine]:
-    """Processes that wait a while for the next experiment; a pool that lost one is replaced."""
+    """Processes that end with the experiment; a pool that lost one is replaced."""
     environment = {f"{library}_NUM_THREADS": "1" for library in THREADS}
     pools: list[Any] = []
 
@@ -124,12 +124,13 @@ def _processes(count: int) -> Iterator[Engine]:
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "A worker stopped", UserWarning)  # loky replaces one that has grown
+        done = False
         try:
             yield Engine(count, submit, (BrokenProcessPool,), os.getpid())
-        except BaseException:
+            done = True
+        finally:
             for pool in pools:
-                pool.shutdown(wait=True, kill_workers=True)
-            raise
+                pool.shutdown(wait=True, kill_workers=not done)
 
 
 @contextmanager
