@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import fallow
 from fallow import L2F
 from fallow.adaptation.attenuation import owners
 from fallow.adaptation.execution import Execution, flat
@@ -93,6 +94,7 @@ METHODS: dict[str, list[Piece]] = {
     "l2f": [L2F()],
     "l2f as in the public code": [L2F(depth=2, per="tensor", norms=False)],
     "l2f from near 1": [L2F(start=0.95, hidden=7)],
+    "constant γ": [L2F(gamma="constant", start=0.8)],
     "meta-sgd": [MetaSGD()],
     "learned rates": [LearnedRates(start=0.05)],
     "multi-step loss": [MultiStepLoss()],
@@ -121,7 +123,7 @@ def test_meta_gradients_equal_the_naive_loop(method: str, problem: str, order: i
     assert any(g.abs().max() > 1e-3 for g in right)
 
 
-@pytest.mark.parametrize("method", ["maml", "meta-sgd", "learned rates", "multi-step loss", "anil"])
+@pytest.mark.parametrize("method", ["maml", "constant γ", "meta-sgd", "learned rates", "multi-step loss", "anil"])
 def test_meta_gradients_equal_finite_differences(method: str) -> None:
     """Not l2f: its embedding is a constant to the meta-gradient, which finite differences do not know."""
     model, batch = curves()
@@ -144,6 +146,35 @@ def test_meta_gradients_equal_finite_differences(method: str) -> None:
             below = loss()
             p.view(-1)[place] += 1e-5
         assert float(gradient.view(-1)[place]) == pytest.approx((above - below) / 2e-5, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("pieces", [[], [L2F(norms=False)]])
+@pytest.mark.parametrize("execution", ["vmap", "loop"])
+def test_norms_may_stay_in_the_inner_loop(execution: str, pieces: list[Piece]) -> None:
+    """As in L2F's public code; the meta-gradient trains them all the same."""
+    model, batch = images()
+    learner = Learner(model, functional.cross_entropy, steps=STEPS, rate=RATE, adapt_norms=False, pieces=pieces)
+    assert learner.adapted == ["0.weight", "0.bias", "5.weight", "5.bias"]
+    nudge(learner)
+    found = gradients(learner, batch, execution, 2, None)
+    for a, b in zip(found, reference(learner, batch, 2, None), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+    assert found[2].abs().max() > 0
+    with normalised(model, "batch", training=False):
+        meta = learner.meta()
+        *_, (params, _) = learner.path(meta, *batch[:2], order=1, batched=True)
+    assert all(torch.equal(p, model[1].weight) for p in params["1.weight"].expand(TASKS, 3))
+
+
+def test_a_constant_gamma_is_the_same_for_all_tasks() -> None:
+    model, batch = curves()
+    learner = Learner(model, functional.mse_loss, steps=STEPS, rate=RATE, pieces=[L2F(gamma="constant", start=0.8)])
+    start, losses = next(learner.path(learner.meta(), *batch[:2], order=1, batched=True))
+    assert losses is None  # no gradient is taken to find γ
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(start[name], (0.8 * p).expand(TASKS, *p.shape))
+    with pytest.raises(fallow.RequestError, match="unknown gamma 'none'"):
+        L2F(gamma="none")
 
 
 def test_first_and_second_order_differ() -> None:

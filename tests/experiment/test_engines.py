@@ -171,16 +171,14 @@ def test_clusters(name: str, module: str, tmp_path: Path, monkeypatch: pytest.Mo
     pytest.importorskip(module)
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setenv("RAY_DEDUP_LOGS", "0")
-    report = Run("report", f"{HERE}report")
-    asked = (*deadly(None, None), Run("bad", f"{HERE}fail", {"how": "own"}), report)
+    monkeypatch.setattr(runner, "ATTEMPTS", 1)
+    asked = (*deadly(None, None, True), Run("bad", f"{HERE}fail", {"how": "own"}), Run("report", f"{HERE}report"))
     found = ran(tmp_path / "out", *asked, engine=name)
     assert found["r1"].value == double(tmp_path, 1) | {"pair": [1, 1]}
+    assert found["r2"].reason == runner.KILLED
     assert found["bad"].reason == "the loss became nan"
     assert found["report"].value["pid"] != os.getpid()
     assert found["report"].value["torch"] == 1
-    monkeypatch.setattr(runner, "ATTEMPTS", 1)
-    lost = ran(tmp_path / "lost", *deadly(True, None), engine=name)
-    assert (lost["r0"].reason, lost["r1"].reason) == (runner.KILLED, None)
 
 
 @pytest.mark.xdist_group("clusters")

@@ -71,12 +71,21 @@ def owners(model: nn.Module, per: str, norms: bool) -> dict[str, int]:
 
 
 class Attenuator(nn.Module):
-    """g_φ: an MLP from the embedding to γ, ReLU in between and a sigmoid at the end (supplement, section E.1)."""
+    """g_φ: an MLP from the embedding to γ, ReLU in between and a sigmoid at the end (supplement, section E.1).
 
-    def __init__(self, owner: dict[str, int], depth: int, hidden: int | None, start: float | None) -> None:
+    ``constant``: one γ for every layer, learned and the same for all tasks.
+    """
+
+    def __init__(
+        self, owner: dict[str, int], depth: int, hidden: int | None, start: float | None, *, constant: bool = False
+    ) -> None:
         super().__init__()
-        self.owner = owner
-        count = max(owner.values()) + 1
+        self.owner, self.constant = owner, constant
+        self.count = count = max(owner.values()) + 1
+        if constant:
+            at = 0.5 if start is None else start
+            self.raw = nn.Parameter(torch.full((count,), math.log(at / (1 - at))))
+            return
         width = count if hidden is None else hidden
         sizes = [count, *[width] * (depth - 1), count]
         linears = [nn.Linear(a, b) for a, b in pairwise(sizes)]
@@ -87,4 +96,4 @@ class Attenuator(nn.Module):
 
     def forward(self, embedding: Tensor) -> Tensor:
         """γ (…, layers) of tasks, from their embeddings (…, layers)."""
-        return self.net(embedding)
+        return torch.sigmoid(self.raw).expand_as(embedding) if self.constant else self.net(embedding)

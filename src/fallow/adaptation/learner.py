@@ -15,6 +15,7 @@ from fallow.adaptation.objective import Criterion, Objective, Params, Statistics
 from fallow.adaptation.piece import Piece
 from fallow.base.errors import RequestError
 from fallow.data.tasks import TaskBatch
+from fallow.weights.layers import is_norm, join, layers
 
 Meta = dict[str, dict[str, Tensor]]  # all that is learned across tasks, by child of the learner
 
@@ -45,6 +46,7 @@ class Learner(nn.Module):
         steps: int = 5,
         rate: float = 0.01,
         batch_norm: str = "batch",
+        adapt_norms: bool = True,
         pieces: Sequence[Piece] = (),
     ) -> None:
         super().__init__()
@@ -58,7 +60,8 @@ class Learner(nn.Module):
         self.names = [name for name, p in model.named_parameters() if p.requires_grad]
         if not self.names:
             raise RequestError("the model has no parameters to train")
-        self.adapted = self.names
+        kept = set() if adapt_norms else norm_parameters(model)
+        self.adapted = [name for name in self.names if name not in kept]
         for piece in pieces:
             self.adapted = piece.adapted(model, self.adapted)
         # a body that no task changes is called once for all of them
@@ -108,10 +111,15 @@ class Learner(nn.Module):
     def attenuated(
         self, objective: Objective, meta: Meta, params: Params, x: Tensor, y: Tensor, pure: bool
     ) -> tuple[Params, Tensor | None]:
-        """L2F: θ̄ = γ·θ with γ = g_φ(mean gradients); without it, θ."""
+        """L2F: θ̄ = γ·θ with γ = g_φ(mean gradients), or a constant γ; without it, θ."""
         attenuator = getattr(self, "attenuator", None)
         if not isinstance(attenuator, Attenuator):
             return params, None
+        if attenuator.constant:
+            tasks = x.shape[:1] if objective.batched else torch.Size()
+            nothing = next(iter(params.values())).new_zeros((*tasks, attenuator.count))
+            gamma = functional_call(attenuator, meta["attenuator"], (nothing,))
+            return attenuate(params, gamma, attenuator.owner), None
         found, losses = gradients(
             objective, params, self.names, x, y, order=1, pure=pure, common=not self.moving,
             buffers=self.statistics_at(0, x, objective.batched),
@@ -216,6 +224,16 @@ class Learner(nn.Module):
         finally:
             self.train(mode)
         return Judged(torch.stack(losses), torch.stack(right) if right else None)
+
+
+def norm_parameters(model: nn.Module) -> set[str]:
+    """The names of the parameters that normalisations own."""
+    return {
+        join(path, name)
+        for path, module in layers(model).items()
+        if is_norm(module)
+        for name, _ in module.named_parameters(recurse=False)
+    }
 
 
 def _detached(meta: Meta) -> Meta:

@@ -176,7 +176,27 @@ def _report(result: Result, record: dict[str, Any]) -> None:
     kept = [row["forgot_to"] for row in result.generations if row.get("forgot_to") is not None]
     if kept and min(kept) > 0.9:
         print("note: nothing was forgotten: the training accuracy right after was still", percent(min(kept)))
+    if note := not_relearned(result.generations):
+        print(f"note: {note}")
     print(f"\n{result.steps} steps in {result.seconds:.1f} s; kept in {result.folder}")
+
+
+def not_relearned(generations: list[dict[str, Any]]) -> str:
+    """What to say where a generation fits its training examples worse than the first, by more than a point.
+
+    >>> not_relearned([{"generation": g, "last": {"train_accuracy": a}} for g, a in ((1, 1.0), (2, 0.995), (3, 0.44))])
+    'generation 3 ended with 44.0 % of the training examples right, the first with 100.0 %: its relearning failed, which says nothing about forgetting; longer generations, or less forgotten, would do'
+    """
+    ends = {row["generation"]: row["last"].get("train_accuracy") for row in generations}
+    known = {generation: value for generation, value in ends.items() if value is not None}
+    if not known or min(known.values()) >= (first := next(iter(known.values()))) - 0.01:
+        return ""
+    worst = min(known, key=known.__getitem__)
+    return (
+        f"generation {worst} ended with {percent(known[worst])} of the training examples right, the first with "
+        f"{percent(first)}: its relearning failed, which says nothing about forgetting; longer generations, or less "
+        "forgotten, would do"
+    )
 
 
 def percent(value: float | None) -> str:

@@ -33,7 +33,7 @@ class SquaredDecay:
     """P = Σ (softplus(λ) ⊙ w)² (thesis, section 3.3): a weight decay of 2·softplus(λ)², always positive.
 
     ``hyperparams`` holds a tensor for every parameter: of its shape for a decay per weight, a scalar for one per
-    tensor. Where several parameters share one, ``owner`` says which belongs to which.
+    tensor. Where several parameters share one, ``owner`` says which belongs to which; None has no decay.
 
     >>> w, raw = torch.tensor([3.0]), torch.tensor(0.0)
     >>> decay = SquaredDecay([raw])
@@ -41,41 +41,44 @@ class SquaredDecay:
     (tensor(4.3241), [tensor([2.8827])], [tensor(0.9609)])
     """
 
-    def __init__(self, hyperparams: Sequence[Tensor], owner: Sequence[int] | None = None) -> None:
+    def __init__(self, hyperparams: Sequence[Tensor], owner: Sequence[int | None] | None = None) -> None:
         self.hyperparams = hyperparams
-        self.owner = list(range(len(hyperparams))) if owner is None else list(owner)
-        if set(self.owner) != set(range(len(hyperparams))):
-            raise RequestError(f"owner names {sorted(set(self.owner))}: each of 0 to {len(hyperparams) - 1} must occur")
+        self.owner: list[int | None] = list(range(len(hyperparams))) if owner is None else list(owner)
+        named = {i for i in self.owner if i is not None}
+        if named != set(range(len(hyperparams))):
+            raise RequestError(f"owner names {sorted(named)}: each of 0 to {len(hyperparams) - 1} must occur")
 
     def __call__(self, params: Sequence[Tensor]) -> Tensor:
         """P itself, with a graph: for a loop that differentiates everything."""
         scales = [functional.softplus(raw) for raw in self.hyperparams]
-        return torch.stack([(scales[i] * w).square().sum() for i, w in zip(self.owner, params, strict=True)]).sum()
+        each = [(scales[i], w) for i, w in zip(self.owner, params, strict=True) if i is not None]
+        return torch.stack([(scale * w).square().sum() for scale, w in each]).sum()
 
     @torch.no_grad()
     def rates(self) -> list[Tensor]:
         """2·softplus(λ)² for each parameter: what an optimiser calls weight decay."""
         found = [2 * functional.softplus(raw).square() for raw in self.hyperparams]
-        return [found[i] for i in self.owner]
+        return [found[0].new_zeros(()) if i is None else found[i] for i in self.owner]
 
     @torch.no_grad()
     def at(self, params: Sequence[Tensor]) -> Derivatives:
         """2·s² ⊙ w, 2·s², and x ↦ Σ 4·s·s' ⊙ w ⊙ x, with s = softplus(λ) and s' = sigmoid(λ)."""
         scales = [functional.softplus(raw) for raw in self.hyperparams]
-        rates = [s.square().mul_(2) for s in scales]
         weights = [w.detach() for w in params]
 
         @torch.no_grad()
         def mixed(x: Sequence[Tensor]) -> list[Tensor]:
             found: dict[int, Tensor] = {}
             for i, w, along in zip(self.owner, weights, x, strict=True):
+                if i is None:
+                    continue
                 part = (w * along).sum_to_size(scales[i].shape)
                 found[i] = found[i].add_(part) if i in found else part
             # in place: there may be one for every weight
             return [found[i].mul_(torch.sigmoid(r)).mul_(scales[i]).mul_(4) for i, r in enumerate(self.hyperparams)]
 
-        each = list(zip(self.owner, weights, strict=True))
-        return Derivatives([rates[i] * w for i, w in each], [rates[i].expand_as(w) for i, w in each], mixed)
+        each = list(zip(self.rates(), weights, strict=True))
+        return Derivatives([rate * w for rate, w in each], [rate.expand_as(w) for rate, w in each], mixed)
 
 
 def inverse_softplus(value: float) -> float:

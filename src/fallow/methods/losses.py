@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fallow.core.context import Batch, Context
 from fallow.hypergradients.products import Loss
+from fallow.hypergradients.statistics import BatchStatistics
 
 VALIDATION = 2000  # examples: always the same, so that losses of two meta-updates can be compared
 APART = 1 << 40  # names epochs of training data that the training itself never comes to
@@ -29,8 +30,8 @@ def as_evaluated(ctx: Context) -> Iterator[None]:
         ctx.wrapped.train()
 
 
-def training_loss(ctx: Context, batches: int) -> tuple[Loss, float]:
-    """What the method trains by, but for our penalty, on some batches of an epoch of their own; and their number."""
+def training_loss(ctx: Context, batches: int) -> tuple[Loss, Tensor, float]:
+    """What the method trains by, but for our penalty, on some batches of an epoch of their own; these; their number."""
     fresh = islice(ctx.train.epoch(APART + ctx.clock.step_index), batches)
     x, y = (torch.cat(parts) for parts in zip(*fresh, strict=True))
     mean = over_processes(ctx, len(x))
@@ -40,11 +41,16 @@ def training_loss(ctx: Context, batches: int) -> tuple[Loss, float]:
         extra = ctx.method.penalty(ctx, (x, y))
         return (value if extra is None else value + extra) * (len(x) / mean)
 
-    return loss, mean * ctx.engine.world_size / ctx.settings.batch_size
+    return loss, x, mean * ctx.engine.world_size / ctx.settings.batch_size
 
 
-def validation_loss(ctx: Context, batches: int) -> tuple[list[Loss], float]:
-    """The loss on validation in chunks of so many batches, and the number of batches in all."""
+def validation_loss(
+    ctx: Context, batches: int, statistics: BatchStatistics, trained: Tensor
+) -> tuple[list[Loss], float]:
+    """The loss on validation in chunks of so many batches, and the number of batches in all.
+
+    Batch norms have the statistics of ``trained``, examples that were trained on.
+    """
     assert ctx.val is not None
     left, size = -(-VALIDATION // ctx.engine.world_size), batches * ctx.settings.batch_size
     chunks: list[Batch] = []
@@ -56,7 +62,8 @@ def validation_loss(ctx: Context, batches: int) -> tuple[list[Loss], float]:
     mean = over_processes(ctx, sum(len(x) for x, _ in chunks))
 
     def loss(x: Tensor, y: Tensor) -> Tensor:
-        return ctx.plain_loss(ctx.model(x), y) * (len(x) / mean)
+        with statistics.of(trained):
+            return ctx.plain_loss(ctx.model(x), y) * (len(x) / mean)
 
     return [partial(loss, x, y) for x, y in chunks], mean * ctx.engine.world_size / ctx.settings.batch_size
 

@@ -66,6 +66,7 @@ PLANS = {
         {  # α of the inner loop: ten times the supplement's, which is for harder images; loop, so as not to be measured
             "MAML": Way("maml:rate=0.1,execution=loop", 600),
             "L2F": Way("l2f+maml:rate=0.1,execution=loop", 600),
+            "L2F, constant γ": Way("l2f:gamma=constant+maml:rate=0.1,execution=loop", 600),
             "Prototypical network": Way("protonet", 2000, meta_batch=1, train_ways=20),
         },
         rotations=True,
@@ -77,6 +78,7 @@ PLANS = {
         {
             "MAML": Way("maml:execution=loop", 500),
             "L2F": Way("l2f+maml:execution=loop", 500),
+            "L2F, constant γ": Way("l2f:gamma=constant+maml:execution=loop", 500),
             "Prototypical network": Way("protonet", 1000, meta_batch=2),
         },
         gain=3.37,

@@ -5,7 +5,8 @@ fallow reproduce l2f-figures --out DIR      5-shot sinusoids
 The supplement measures on 5-way 5-shot miniImageNet, and says: along L2F's inner loop, and where it learns the
 initialisation, the landscape is smoother than MAML's from the middle of the training on (figures A to C), and gradients
 conflict less within a task than between tasks (G). It prints no numbers. The definition of conflict is ours: see
-``fallow.diagnose.conflict``.
+``fallow.diagnose.conflict``. The measures of A to C depend on the scale of the weights, which γ < 1 makes smaller
+whatever the task: "constant γ", attenuated as much and for all tasks alike, is the control of equal scale.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ from fallow.training.meta import fewshot
 SEEDS = 3
 ITERATIONS, EVERY = 4000, 200
 TASKS = 16
-METHODS = {"MAML": "maml:execution=vmap", "L2F": "l2f+maml:execution=vmap"}
+METHODS = {
+    "MAML": "maml:execution=vmap",
+    "L2F": "l2f+maml:execution=vmap",
+    "constant γ": "l2f:gamma=constant+maml:execution=vmap",
+}
 
 
 @dataclass

@@ -8,6 +8,9 @@ are judged by the same 600 curves of 100 points; intervals are Student's over th
 twice: by its own test ranges, which training never sees, and by new curves of the training ranges. The supplement's
 table of numbers is not in its text: what it claims is that L2F's error is lower everywhere.
 
+"Constant γ" is the control: a γ for each layer that is learned but the same for all tasks. L2F's claim is about what it
+gains on that, not on MAML alone.
+
 The options are shown at 5 shots: where γ starts (about 0.5 by default), one γ for each parameter tensor instead of each
 layer, 2 instead of 3 layers in g_φ, and the public code's choice of both.
 """
@@ -28,7 +31,7 @@ CURVES = 600
 SHOTS = (5, 10, 20)
 COMPILE = True
 PLACES = {"standard": ("standard", "test"), "hard": ("hard", "test"), "hard, training ranges": ("hard", "val")}
-METHODS = {"MAML": "maml", "L2F": "l2f"}
+METHODS = {"MAML": "maml", "L2F": "l2f", "constant γ": "l2f:gamma=constant"}
 OPTIONS = {  # at the first number of shots
     "L2F, γ from 0.95": "l2f:start=0.95",
     "L2F, γ for each tensor": "l2f:per=tensor",

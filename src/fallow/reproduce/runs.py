@@ -70,10 +70,10 @@ class Runs:
     def all(self, runs: Mapping[Key, Run]) -> tuple[dict[Key, Any], list[Any]]:
         """The values by key, and the seeds of which no run failed: with these alone, rows can be paired."""
         used = {Path(path) for run in runs.values() for path in run.paths.values() if self._theirs(path)}
-        for path in used:
+        for path in sorted(used):
             if not path.is_file():
                 raise RequestError(f"{path} is not there: --data-dir is a folder with {path.name} in it")
-        identity = self.identity | {f"{path.name}'s digest": digest(path) for path in used}
+        identity = self.identity | {f"{path.name}'s digest": digest(path) for path in sorted(used)}
         found = run(grid(runs.values()), self.folder, identity=identity, device="cpu", what="table", **self.how)
         self.failed = {name: outcome.reason for name, outcome in found.items() if outcome.reason is not None}
         at = {key: found[run.name].value for key, run in runs.items() if run.name not in self.failed}

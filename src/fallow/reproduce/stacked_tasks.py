@@ -35,7 +35,10 @@ def build(tasks: Tasks, method: str, seed: int) -> Learner:
         torch.manual_seed(mix(seed, 0))
         model = models.build(tasks.model, shape=tasks.shape, classes=len(tasks.classes))
         pieces = [part for part in parts if isinstance(part, Piece)]
-        return Learner(model, tasks.loss, steps=maml.steps, rate=maml.rate, batch_norm=maml.batch_norm, pieces=pieces)
+        return Learner(
+            model, tasks.loss, steps=maml.steps, rate=maml.rate, batch_norm=maml.batch_norm,
+            adapt_norms=maml.adapt_norms, pieces=pieces,
+        )  # fmt: skip
 
 
 def train(

@@ -96,6 +96,36 @@ def _first_calls(model: nn.Module, inputs: Any) -> dict[str, int]:
     return called
 
 
+@torch.no_grad()
+def normalised_layers(model: nn.Module, x: Tensor) -> list[str]:
+    """The layers whose output goes right into one of torch's norms: the model's output does not depend on their scale.
+
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3), nn.ReLU(), nn.Linear(3, 2))
+    >>> normalised_layers(net, torch.zeros(4, 2))
+    ['0']
+    """
+    paths = {module: path for path, module in model.named_modules()}
+    given: list[tuple[Any, str]] = []
+    found: dict[str, None] = {}
+
+    def gives(module: nn.Module, _: Any, output: Any) -> None:
+        given.append((output, paths[module]))
+
+    def takes(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+        found.update(dict.fromkeys(path for output, path in given if inputs and output is inputs[0]))
+
+    handles = [module.register_forward_hook(gives) for module in paths if has_matrix(module)]
+    handles += [m.register_forward_pre_hook(takes) for m in paths if isinstance(m, _TORCH_NORMS)]
+    try:
+        with untouched(model):
+            model.eval()
+            model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return list(found)
+
+
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
     """Whatever happens inside, the model's modes and buffers and the random generators are as before."""

@@ -1,4 +1,4 @@
-"""MAML: an initialisation from which a few steps of gradient descent learn a task (Finn et al. 2017)."""
+"""MAML: an initialisation from which a few steps of gradient descent learn a task (Finn et al. 2017, algorithm 2)."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class MAML(FewShot):
     order: int = 2
     anneal: float = 0.0
     batch_norm: str = "batch"  # or "per-step", "frozen"
+    adapt_norms: bool = True  # whether the inner loop moves the parameters of norms; False in L2F's public code
     execution: str = "auto"  # or "vmap", "loop"
     compile: bool = False
     evaluate_steps: int | None = None  # None: as in training
@@ -62,8 +63,9 @@ class MAML(FewShot):
     def begin(self, ctx: Context) -> None:
         self.pieces = [part for part in ctx.method.parts if isinstance(part, Piece)]
         self.learner = Learner(
-            ctx.model, ctx.criterion, steps=self.steps, rate=self.rate, batch_norm=self.batch_norm, pieces=self.pieces
-        )
+            ctx.model, ctx.criterion, steps=self.steps, rate=self.rate, batch_norm=self.batch_norm,
+            adapt_norms=self.adapt_norms, pieces=self.pieces,
+        )  # fmt: skip
         self.run = Execution(self.learner, self.execution, self.compile)
         self.try_out(ctx, ctx.model)
         self.try_adapting(ctx)

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
 from fallow.core.method import Cost, Method
-from fallow.hypergradients.implicit import hypergradient
+from fallow.hypergradients.implicit import Record, hypergradient
 from fallow.hypergradients.penalty import SquaredDecay, inverse_softplus
 from fallow.hypergradients.schedule import T1T2, Schedule
 from fallow.hypergradients.solution import Solver
 from fallow.hypergradients.solvers import CG, MINRES, Identity, Neumann, Nystrom
+from fallow.hypergradients.statistics import BatchStatistics
 from fallow.methods.losses import as_evaluated, training_loss, validation_loss
-from fallow.weights.layers import layer_of
+from fallow.weights.layers import layer_of, normalised_layers
 
 SOLVERS = ("identity", "neumann", "cg", "minres", "nystrom", "t1t2")
 OUTER = {"rmsprop": torch.optim.RMSprop, "adam": torch.optim.Adam}
@@ -37,8 +38,10 @@ class ImplicitDecay(Method):
 
     The decay starts as the optimiser's own, which it replaces: the penalty's gradient 2·softplus(λ)² ⊙ w is added in
     closed form to what the optimiser sees. After ``patience`` meta-updates without a lower validation loss, λ returns
-    to where the loss was lowest, and stays. The model is looked at as it is evaluated (no dropout, running
-    statistics). A method that forgets starts the warm-up and the patience again; nothing is learned while one climbs.
+    to where the loss was lowest, and stays. The model is looked at without dropout, with batch norms that move with
+    the weights (:mod:`fallow.hypergradients.statistics`). A layer that feeds a normalisation is left out, and keeps the
+    optimiser's decay: its scale has no effect, so that no decay of it is better than another and its loss has no
+    minimum. A method that forgets starts the warm-up and the patience again; nothing is learned while one climbs.
     """
 
     name = "implicit-decay"
@@ -116,6 +119,16 @@ class ImplicitDecay(Method):
                 RuntimeWarning,
                 stacklevel=2,
             )
+        x = next(iter(ctx.train.ordered()))[0][:2]
+        left_out = normalised_layers(ctx.model, x)
+        self.left_out = {p for path in left_out for p in ctx.model.get_submodule(path).parameters(recurse=False)}
+        if left_out and ctx.engine.is_global_zero:
+            warnings.warn(
+                f"implicit-decay leaves {len(left_out)} layers to the optimiser's own decay ({left_out[0]}, …): a "
+                "normalisation follows them, their scale has no effect, and no decay is the best",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self.model, self.optimizer = ctx.model, ctx.optimizer
         self.raw: dict[str, nn.Parameter] = {}  # λ, made when all methods have changed the structure
         self.warned = False
@@ -123,9 +136,13 @@ class ImplicitDecay(Method):
     def make(self) -> None:
         """Take the decay over from the optimiser."""
         self.owner: dict[Tensor, str] = {}  # which λ belongs to which parameter
+        self.fixed: dict[Tensor, Tensor] = {}  # the decay of the others
         held = {p: group for group in self.optimizer.param_groups for p in group["params"]}
         for path, parameter in self.model.named_parameters():
             if parameter not in held:
+                continue
+            if parameter in self.left_out:
+                self.fixed[parameter] = torch.tensor(held[parameter].get("weight_decay", 0.0), device=parameter.device)
                 continue
             name = path if self.per == "weight" else layer_of(path)
             decay = max(LEAST, held[parameter].get("weight_decay", 0.0))
@@ -142,7 +159,7 @@ class ImplicitDecay(Method):
     def set_rates(self) -> None:
         """What the steps to come add to the gradient, per weight of each parameter."""
         each = dict(zip(self.raw, SquaredDecay(list(self.raw.values())).rates(), strict=True))
-        self.rates = {parameter: each[name] for parameter, name in self.owner.items()}
+        self.rates = {parameter: each[name] for parameter, name in self.owner.items()} | self.fixed
 
     def begin_generation(self, ctx: Context) -> None:
         if not self.raw:
@@ -165,14 +182,28 @@ class ImplicitDecay(Method):
 
     def meta_update(self, ctx: Context) -> None:
         """One step of λ, or none and back to the best if that was long ago."""
-        weights = [p for p in self.owner if p.grad is not None]  # a step has just been made: others are not trained
-        names = list(dict.fromkeys(self.owner[p] for p in weights))
+        gradients, record = self.hypergradient(ctx)
+        if self.still_better(record.val_loss):
+            for name, gradient in gradients.items():
+                self.raw[name].grad = gradient
+            self.step()
+        self.set_rates()
+        ctx.log(decay=self.found(), meta=asdict(record))
+
+    def hypergradient(self, ctx: Context) -> tuple[dict[str, Tensor], Record]:
+        """dL_V/dλ of what is trained; all weights answer to it, those of layers that were left out too."""
+        weights = [p for p in self.rates if p.grad is not None]  # a step has just been made: others are not trained
+        names = list(dict.fromkeys(self.owner[p] for p in weights if p in self.owner))
         knobs = [self.raw[name] for name in names]
-        decay = SquaredDecay(knobs, [names.index(self.owner[p]) for p in weights])
-        with as_evaluated(ctx), warnings.catch_warnings(record=True) as caught:
+        decay = SquaredDecay(knobs, [names.index(self.owner[p]) if p in self.owner else None for p in weights])
+        with (
+            as_evaluated(ctx),
+            BatchStatistics(ctx.model) as statistics,
+            warnings.catch_warnings(record=True) as caught,
+        ):
             warnings.simplefilter("always")
-            train, train_passes = training_loss(ctx, self.batches)
-            val, val_passes = validation_loss(ctx, self.batches)
+            train, x, train_passes = training_loss(ctx, self.batches)
+            val, val_passes = validation_loss(ctx, self.batches, statistics, x)
             gradients, record = hypergradient(
                 train, val, weights, knobs, self.solve, penalty=decay,
                 all_reduce=ctx.engine.all_reduce if ctx.engine.world_size > 1 else None,
@@ -180,13 +211,9 @@ class ImplicitDecay(Method):
         if caught and not self.warned:  # every meta-update would say so: the record of every epoch does
             warnings.warn(str(caught[0].message), RuntimeWarning, stacklevel=2)
             self.warned = True
-        ctx.spend(train_passes * (1 + 2 * record.products) + val_passes)
-        if self.still_better(record.val_loss):
-            for knob, gradient in zip(knobs, gradients, strict=True):
-                knob.grad = gradient
-            self.step()
-        self.set_rates()
-        ctx.log(decay=self.found(), meta=asdict(record))
+        again = train_passes * len(val) if statistics.norms else 0.0  # for the statistics of every chunk
+        ctx.spend(train_passes * (1 + 2 * record.products) + val_passes + again)
+        return dict(zip(names, gradients, strict=True)), record
 
     @torch.no_grad()
     def step(self) -> None:
@@ -217,8 +244,12 @@ class ImplicitDecay(Method):
 
     def found(self) -> dict[str, float]:
         """The decay of every layer (or the mean over a tensor's weights), as an optimiser takes it."""
-        rates = SquaredDecay(list(self.raw.values())).rates()
-        return {name: float(rate.mean()) for name, rate in zip(self.raw, rates, strict=True)}
+        found: dict[str, float] = {}
+        for path, parameter in self.model.named_parameters():
+            if parameter in self.rates:
+                name = path if self.per == "weight" else layer_of(path)
+                found.setdefault(name, float(self.rates[parameter].mean()))
+        return found
 
     @torch.no_grad()
     def put(self, raw: dict[str, Tensor]) -> None:
