@@ -100,7 +100,7 @@ Y = np.arange(40) % 2
     ("arrays", "answer"),
     [
         ({"x": X, "y": Y[:-1]}, "39"),
-        ({"x": X, "y": Y + 0.5}, "y"),
+        ({"x": X, "y": np.where(Y, 0.5, np.nan)}, "y"),
         ({"x": X, "y": np.append(Y[:-1], 2)}, "class '2' has 1 of the 3 examples"),
         ({"x": X}, "holds x without its labels"),
         ({"x": X, "y": Y.astype(object)}, "array of objects"),

@@ -97,7 +97,7 @@ def fit(out: Path, **changes) -> fallow.Result:
     [
         ({"lr": 0.01}, "its settings.lr is 0.05, not 0.01"),
         ({"seed": 4}, "its settings.seed is 3, not 4"),
-        ({"split": 1}, "its settings.split is 0.5, not 1"),
+        ({"split": 1}, "its settings.split is 'auto', not 1"),
         ({"optimizer": "adamw"}, "its settings.optimizer is 'sgd', not 'adamw'"),
         ({"loss": torch.nn.functional.multi_margin_loss}, "its loss is None, not 'multi_margin_loss'"),
         ({"method": "llf:biases=False"}, "its method is"),

@@ -69,7 +69,7 @@ def test_generations_are_overlaid_in_order(runs, tmp_path: Path, monkeypatch, ca
 def test_the_model_is_the_one_that_was_trained(runs) -> None:
     subject = subjects([runs[0]])[0]
     kept = load_file(runs[0] / "last.safetensors")
-    assert all(torch.equal(value, kept[name]) for name, value in subject.model.state_dict().items())
+    assert all(torch.equal(value, kept[f"network.{name}"]) for name, value in subject.model.state_dict().items())
     with torch.no_grad():
         accuracy = (subject.model(subject.test[0]).argmax(1) == subject.test[1]).double().mean()
     assert float(accuracy) == pytest.approx(subject.accuracy, abs=1e-6)

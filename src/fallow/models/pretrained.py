@@ -114,4 +114,6 @@ def _without_prefix(found: dict[str, Tensor], own: set[str]) -> dict[str, Tensor
         return found
     best = max(prefixes, key=lambda prefix: (prefixes[prefix], -len(prefix)))
     under = {name[len(best) :]: tensor for name, tensor in found.items() if name.startswith(best)}
-    return {name: tensor for name, tensor in found.items() if not name.startswith(best)} | under
+    ours = ("mean", "std") if best == "network." else ()  # the scaling that a run keeps beside its network
+    rest = {name: tensor for name, tensor in found.items() if not name.startswith(best) and name not in ours}
+    return rest | under
