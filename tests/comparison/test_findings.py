@@ -62,7 +62,7 @@ def test_differences_are_the_paired_test_on_test() -> None:
     setting = judged(NORMAL, LONG, llf, overlap=0.25)
     for reference, group in (("to_normal", NORMAL), ("to_control", LONG)):
         against = getattr(setting.row("llf"), reference)
-        ours, theirs = ([o.test_accuracy for o in some] for some in (llf, group))
+        ours, theirs = ([o.test for o in some] for some in (llf, group))
         assert against.difference == paired(ours, theirs, overlap=0.25, grain=1 / 1000)
         assert against.method == group[0].method
     assert setting.row("long").to_control is None
@@ -74,11 +74,11 @@ def test_only_seeds_that_both_have_finished_are_paired() -> None:
     partial = runs("llf", 0.93, seeds=(0, 1, 4)) + failed("llf", (2, 3))
     setting = judged(NORMAL, runs("long", 0.9, seeds=(1, 2, 4)) + failed("long", (0, 3)), partial)
     row = setting.row("llf")
-    assert sorted(row.accuracy) == [0, 1, 4]
+    assert sorted(row.scores) == [0, 1, 4]
     assert sorted(row.failed) == [2, 3]
     assert row.to_control is not None
-    long = {o.seed: o.test_accuracy for o in LONG}
-    llf = {o.seed: o.test_accuracy for o in partial}
+    long = {o.seed: o.test for o in LONG}
+    llf = {o.seed: o.test for o in partial}
     assert row.to_control.difference == paired([llf[1], llf[4]], [long[1], long[4]], grain=1 / 1000)
 
 
@@ -103,7 +103,7 @@ def test_holm_goes_over_the_methods_that_were_asked() -> None:
         own = setting.row(control).to_control
         assert own is not None
         assert own.corrected == own.difference.p
-    wanted = paired(list(rows[0].accuracy.values()), [o.test_accuracy for o in LONG], grain=1 / 1000, questions=4)
+    wanted = paired(list(rows[0].scores.values()), [o.test for o in LONG], grain=1 / 1000, questions=4)
     assert against[0].difference == wanted
 
 
@@ -129,7 +129,7 @@ def test_the_winner_is_the_best_run_of_the_best_method_on_validation() -> None:
     llf = runs("llf", 0.5, val=0.95)
     winner = found(NORMAL, LONG, llf, runs("ema", 0.99, val=0.9)).winner
     assert winner == llf[4]  # its noise on validation is the highest
-    tied = [replace(o, val_accuracy=0.95) for o in llf]
+    tied = [replace(o, val=0.95) for o in llf]
     assert found(NORMAL, LONG, tied).winner == tied[0]
     assert found(failed("normal"), failed("long")).winner is None
     assert found().winner is None
@@ -143,9 +143,9 @@ def test_no_choice_looks_at_the_test_split() -> None:
     every = [*NORMAL, *LONG, *runs("restart", 0.91), *runs("llf", 0.93), *runs("ema", 0.92)]
     usual = found(every)
     for _ in range(20):
-        accuracies = [o.test_accuracy for o in every]
+        accuracies = [o.test for o in every]
         draw.shuffle(accuracies)
-        other = found([replace(o, test_accuracy=a) for o, a in zip(every, accuracies, strict=True)])
+        other = found([replace(o, test=a) for o, a in zip(every, accuracies, strict=True)])
         assert other.settings[0].control == usual.settings[0].control
         assert [row.method for row in other.settings[0].rows] == [row.method for row in usual.settings[0].rows]
         assert usual.winner is not None
@@ -154,9 +154,7 @@ def test_no_choice_looks_at_the_test_split() -> None:
 
 
 def test_intervals_stay_within_what_an_accuracy_can_be() -> None:
-    row = judged(NORMAL, [replace(o, test_accuracy=a) for o, a in zip(LONG, (1, 0.9, 1, 1, 0.7), strict=True)]).row(
-        "long"
-    )
+    row = judged(NORMAL, [replace(o, test=a) for o, a in zip(LONG, (1, 0.9, 1, 1, 0.7), strict=True)]).row("long")
     assert row.estimate is not None
     assert row.estimate.high == 1.0
 
@@ -216,7 +214,7 @@ def test_several_settings_have_a_matrix_and_a_tree() -> None:
 
 def test_a_method_that_is_missing_somewhere_is_left_out_of_the_matrix() -> None:
     outcomes = many(2, normal=0.8, long=0.85, llf=0.9)
-    across = found([replace(o, reason="no", test_accuracy=None) if o.folder.startswith("runs/llf-0") else o
+    across = found([replace(o, reason="no", test=None) if o.folder.startswith("runs/llf-0") else o
                     for o in outcomes]).across  # fmt: skip
     assert across is not None
     assert "llf" in across.methods  # other seeds have finished
@@ -241,7 +239,7 @@ def test_the_winner_is_of_the_first_data_set() -> None:
     winner = found(outcomes).winner
     assert winner is not None
     assert (winner.data, winner.method) == ("set0", "long")
-    models = [replace(o, model="scnn", val_accuracy=0.9) for o in many(1, normal=0.5, long=0.6)]
+    models = [replace(o, model="scnn", val=0.9) for o in many(1, normal=0.5, long=0.6)]
     winner = found(many(1, normal=0.5, long=0.6), models).winner
     assert winner is not None
     assert winner.model == "scnn"  # of its models, the best on validation

@@ -105,9 +105,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first = outcomes(folder, data=EVIL, seeds=4)
     renamed = {"lw": f"{EVIL}{EVIL}", "mixup": "my.module:a_method_with_a_very_long_name=0.3", "sam": "=1+1"}
     first = [dataclasses.replace(o, method=renamed.get(o.method, o.method)) for o in first]
-    second = [
-        dataclasses.replace(o, data="x" * 90, model='a"b', test_accuracy=(o.test_accuracy or 0) - 0.1) for o in first
-    ]
+    second = [dataclasses.replace(o, data="x" * 90, model='a"b', test=(o.test or 0) - 0.1) for o in first]
     classes = [EVIL, "=HYPERLINK()", "\x00\x1b\udcff", "y" * 80, "]]>&amp;", "Staffordshire bull terrier"]
     report(folder, first + second, DIGITS | {"classes": classes}, overlap=0.0)
     return folder
@@ -314,7 +312,7 @@ def test_results_keep_every_digit_in_a_stable_order(usual: Path, tmp_path: Path)
         assert row["status"] == ("failed" if o.reason else "done")
         assert row["reason"] == (o.reason or "")
         for key in ("test_accuracy", "val_accuracy", "passes", "seconds"):
-            assert (float(row[key]) if row[key] else None) == getattr(o, key)
+            assert (float(row[key]) if row[key] else None) == getattr(o, key.removesuffix("_accuracy"))
         assert int(row["steps"]) == o.steps
     numbers = [{k: v for k, v in row.items() if k != "folder"} for row in rows]
     with (usual / "results.csv").open(encoding="utf-8", newline="") as file:

@@ -161,9 +161,9 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(
     assert "loss became" in str(failed["explode", 0])
     setting = done.findings().settings[0]
     assert setting.row("explode").verdict == "failed"
-    assert sorted(setting.row("stumble").accuracy) == [0, 2]
+    assert sorted(setting.row("stumble").scores) == [0, 2]
     assert setting.row("stumble").to_control is not None
-    assert sorted(setting.row("ema").accuracy) == [0, 1, 2]
+    assert sorted(setting.row("ema").scores) == [0, 1, 2]
     assert "explode failed" in done.findings().sentence
     assert (out / "report.html").exists()
     assert {row["status"] for row in results(out)} == {"done", "failed"}
@@ -548,7 +548,7 @@ def test_the_best_model_is_the_winners(score: str, tmp_path: Path) -> None:
     done = ran(asked, tmp_path / "out")
     winner = done.findings().winner
     assert winner is not None
-    assert winner.val_accuracy == max(o.val_accuracy or 0 for o in done.outcomes.values() if o.method == winner.method)
+    assert winner.val == max(o.val or 0 for o in done.outcomes.values() if o.method == winner.method)
     kept = load_file(tmp_path / "out" / "best" / "best.safetensors")
     own = load_file(tmp_path / "out" / winner.folder / f"{score}.safetensors")
     assert kept.keys() == own.keys()
@@ -557,7 +557,7 @@ def test_the_best_model_is_the_winners(score: str, tmp_path: Path) -> None:
     best = keep(done, winner)
     confusion = torch.tensor(best.confusion)
     assert int(confusion.sum()) == 359
-    assert confusion.diagonal().sum() / 359 == pytest.approx(winner.test_accuracy)
+    assert confusion.diagonal().sum() / 359 == pytest.approx(winner.test)
     assert confusion.sum(1).tolist() == torch.bincount(part(winner.seed, done).y).tolist()
     assert len(best.mistakes) == min(24, 359 - int(confusion.diagonal().sum()))
     sure = [mistake.confidence for mistake in best.mistakes]

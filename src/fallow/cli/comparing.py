@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fallow.cli.display import duration
 from fallow.cli.live import title
+from fallow.report.shown import Shown
 
 if TYPE_CHECKING:
     from fallow.comparison.run import Comparison
@@ -34,7 +35,7 @@ def introduce(comparison: Comparison) -> None:
 def line(comparison: Comparison, run: Run) -> str:
     """A run that ended, in words."""
     found = comparison.named(comparison.outcome(run))
-    how = f"failed: {found.reason}" if found.reason else f"test {100 * (found.test_accuracy or 0):.2f} %"
+    how = f"failed: {found.reason}" if found.reason else f"test {Shown.of(comparison.metric).full(found.test, 2)}"
     return f"{found.data} {found.model} {found.method} seed {found.seed}: {how} in {found.seconds:.1f} s"
 
 
@@ -46,7 +47,8 @@ def table(comparison: Comparison) -> Any:
     outcomes, progress = comparison.outcomes, comparison.state.progress
     shown = Table(title=title(comparison.state), title_justify="left", box=None)
     shown.add_column("method")
-    for name in ("seeds", "running", "test accuracy so far", "a run takes"):
+    metric = Shown.of(comparison.metric)
+    for name in ("seeds", "running", f"test {metric.words} so far", "a run takes"):
         shown.add_column(name, justify="right")
     for source in comparison.plan.data:
         if len(comparison.plan.data) > 1:
@@ -58,13 +60,13 @@ def table(comparison: Comparison) -> Any:
                 if (run.arguments["data"], run.arguments["method"]) == (source, method)
             ]
             found = [outcomes[name] for name in names if name in outcomes]
-            scores = [o.test_accuracy for o in found if o.test_accuracy is not None]
+            scores = [o.test for o in found if o.test is not None]
             failed = sum(o.reason is not None for o in found)
             shown.add_row(
                 Text(method),
                 f"{len(scores)}/{len(names)}" + (f" ({failed} failed)" if failed else ""),
                 " ".join(f"{100 * progress[name]:.0f} %" for name in names if progress.get(name)),
-                f"{100 * statistics.fmean(scores):.2f} %" if scores else "",
+                metric.full(statistics.fmean(scores), 2) if scores else "",
                 duration(statistics.fmean(o.seconds for o in found)) if found else "",
             )
     return shown

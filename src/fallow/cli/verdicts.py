@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from fallow.report.shown import Shown
+
 if TYPE_CHECKING:
     from fallow.comparison.findings import Across, Against, Findings, Row, Setting
     from fallow.comparison.run import Comparison
 
-HEAD = ("method", "seeds", "test accuracy", "95 % interval", "to normal", "to {control}", "p (Holm)", "could see",
+HEAD = ("method", "seeds", "test {metric}", "95 % interval", "to normal", "to {control}", "p (Holm)", "could see",
         "passes", "time", "verdict")  # fmt: skip
 REASONS = 5  # of failures, in the terminal
 
@@ -46,7 +48,9 @@ def _failures(comparison: Comparison) -> None:
 
 def _print(setting: Setting, seeds: int) -> None:
     control = setting.control or "control"
-    rows = [tuple(text.format(control=control) for text in HEAD), *(_row(row, seeds) for row in setting.rows)]
+    shown = Shown.of(setting.metric)
+    head = tuple(text.format(control=control, metric=shown.words) for text in HEAD)
+    rows = [head, *(_row(row, seeds, shown) for row in setting.rows)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     for row in rows:
         cells = [
@@ -56,33 +60,33 @@ def _print(setting: Setting, seeds: int) -> None:
         print("  ".join(cells).rstrip())
 
 
-def _row(row: Row, seeds: int) -> tuple[str, ...]:
+def _row(row: Row, seeds: int, shown: Shown) -> tuple[str, ...]:
     mean = low_high = ""
     if row.estimate is not None:
-        mean = f"{100 * row.estimate.mean:.2f} %"
+        mean = shown.full(row.estimate.mean, 2)
         if row.estimate.low is not None and row.estimate.high is not None:
-            low_high = f"{100 * row.estimate.low:.1f} to {100 * row.estimate.high:.1f}"
+            low_high = f"{shown.value(row.estimate.low)} to {shown.value(row.estimate.high)}"
     against = row.to_control
     return (
         row.method,
-        f"{len(row.accuracy)}/{seeds}",
+        f"{len(row.scores)}/{seeds}",
         mean,
         low_high,
-        _difference(row.to_normal),
-        _difference(against),
+        _difference(row.to_normal, shown),
+        _difference(against, shown),
         f"{against.corrected:.3f}" if against else "",
-        f"{100 * against.difference.smallest:.1f}" if against else "",
+        shown.size(against.difference.smallest) if against else "",
         f"{row.passes:.0f}" if row.passes is not None else "",
         f"{row.seconds:.1f} s" if row.seconds is not None else "",
         row.verdict,
     )
 
 
-def _difference(against: Against | None) -> str:
+def _difference(against: Against | None, shown: Shown) -> str:
     if against is None:
         return ""
     d = against.difference
-    return f"{100 * d.mean:+.2f} ({100 * d.low:+.1f} to {100 * d.high:+.1f})"
+    return f"{shown.difference(d.mean, 2)} ({shown.difference(d.low)} to {shown.difference(d.high)})"
 
 
 def _across(across: Across) -> None:

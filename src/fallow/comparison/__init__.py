@@ -44,6 +44,7 @@ def compare(
     epochs: int | None = None,
     batch_size: int | None = None,
     lr: float | None = None,
+    metric: str | None = None,
     settings: dict[str, Any] | None = None,
     out: str | Path | None = None,
     engine: str = "local",
@@ -69,6 +70,7 @@ def compare(
     train, val, size, strict : how the data are loaded, see :func:`fallow.data.load`.
     weights : a file of pretrained weights from which every method starts.
     generations, epochs, batch_size, lr : of the training; what is not given follows from the data.
+    metric : what judges and chooses; by default the target's own, accuracy for classes, RMSE for numbers.
     settings : other settings of the training, see :class:`fallow.Settings`.
     out : the folder of the comparison, by default comparisons/NAME.
     engine, address, workers, device : where the runs work, see :func:`fallow.experiment.run`.
@@ -76,7 +78,7 @@ def compare(
     watch : called with the experiment's state several times a second.
 
     """
-    own = {"generations": generations, "epochs": epochs, "batch_size": batch_size, "lr": lr}
+    own = {"generations": generations, "epochs": epochs, "batch_size": batch_size, "lr": lr, "metric": metric}
     plan = Plan(
         data=(data,) if isinstance(data, str) else tuple(data),
         methods=_names(methods),
@@ -160,6 +162,7 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
     from fallow.comparison.best import keep
     from fallow.comparison.page import About, write
     from fallow.core.record import versions
+    from fallow.report.shown import Shown
 
     findings = comparison.findings()
     plan = comparison.plan
@@ -180,7 +183,7 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
         seconds=seconds,
     )
     named = [comparison.named(outcome) for outcome in comparison.outcomes.values()]
-    write(comparison.folder, findings, named, best, about, found)
+    write(comparison.folder, findings, named, best, about, found, Shown.of(comparison.metric))
 
 
 def _diagnose(comparison: Comparison, told: Callable[[str, float], None] | None) -> Diagnosis | None:

@@ -1,7 +1,7 @@
 """From the outcomes of runs to verdicts: the numbers that the terminal, the report and the CSV share.
 
-Everything here is accuracy on the test split, as a share (0.97, not 97); what is *chosen* (the control to compare
-with, the winner) is chosen on validation.
+Everything here is the metric on the test split, in its own unit and direction (accuracy as a share: 0.97, not 97);
+what is *chosen* (the control to compare with, the winner) is chosen on validation.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fallow.comparison.tree import Tree, grow
+from fallow.evaluate.metrics import CLASSES, Metric
 from fallow.evaluate.statistics import Difference, Estimate, holm, interval, paired, significance
 
 BASELINE = "normal"  # ordinary training for the epochs of one generation
 CONTROLS = ("long", "restart")  # the same compute as the methods, and nothing else
 LEVEL = 0.05
+ACCURACY = CLASSES["accuracy"]
 EQUAL = {
     "passes": ("at equal compute", "the same compute spent plainly"),
     "steps": ("at equal steps", "the same steps spent plainly"),
@@ -33,8 +35,8 @@ class Outcome:
     seed: int
     folder: str  # of the run, below the comparison's
     reason: str | None = None  # why it failed; None: it is done
-    test_accuracy: float | None = None
-    val_accuracy: float | None = None
+    test: float | None = None  # the metric, on test
+    val: float | None = None
     seconds: float = 0.0
     steps: int = 0
     passes: float = 0.0
@@ -47,13 +49,14 @@ class Against:
     method: str
     difference: Difference
     corrected: float
+    higher: bool = True  # whether more is better
 
     @property
     def verdict(self) -> str:
         """better, worse or no evidence."""
         if self.corrected > LEVEL:
             return "no evidence"
-        return "better" if self.difference.mean > 0 else "worse"
+        return "better" if (self.difference.mean > 0) == self.higher else "worse"
 
 
 @dataclass
@@ -61,7 +64,7 @@ class Row:
     """One method in one setting."""
 
     method: str
-    accuracy: dict[int, float]  # by seed, on test
+    scores: dict[int, float]  # by seed, on test
     estimate: Estimate | None  # None: no run is done
     validation: float | None  # mean
     seconds: float | None  # mean of a run
@@ -91,6 +94,7 @@ class Setting:
     control: str | None  # the best control on validation
     overlap: float  # where every seed carves another test set: its size by that of the pool to train on, else 0
     budget: str = "passes"  # what is equal between the methods: "passes" or "steps"
+    metric: Metric = ACCURACY
 
     @property
     def name(self) -> str:
@@ -128,7 +132,7 @@ class Findings:
 
     settings: list[Setting]
     across: Across | None
-    winner: Outcome | None  # the run with the best validation accuracy, of the best method on validation
+    winner: Outcome | None  # the best run on validation, of the best method on validation
 
     @property
     def sentence(self) -> str:
@@ -141,24 +145,31 @@ def find(
     described: dict[str, dict[str, Any]],
     overlaps: dict[str, float],
     budget: str = "passes",
+    metric: Metric = ACCURACY,
 ) -> Findings:
     """Judge the outcomes; ``described`` and ``overlaps`` tell of each data set what ``Data`` says of itself."""
     pairs = dict.fromkeys((outcome.data, outcome.model) for outcome in outcomes)
     settings = [
-        judge([o for o in outcomes if (o.data, o.model) == (data, model)], described[data], overlaps[data], budget)
-        for data, model in pairs
+        judge([o for o in outcomes if (o.data, o.model) == pair], described[pair[0]], overlaps[pair[0]], budget, metric)
+        for pair in pairs
     ]
     return Findings(settings, _across(settings) if len(settings) > 1 else None, _winner(settings, outcomes))
 
 
-def judge(outcomes: Sequence[Outcome], described: dict[str, Any], overlap: float, budget: str = "passes") -> Setting:
+def judge(
+    outcomes: Sequence[Outcome],
+    described: dict[str, Any],
+    overlap: float,
+    budget: str = "passes",
+    metric: Metric = ACCURACY,
+) -> Setting:
     """One setting: every method with its interval, its differences and its verdict."""
     names = list(dict.fromkeys(outcome.method for outcome in outcomes))
-    grain = 1 / described["sizes"]["test"]
-    rows = [_row(name, [o for o in outcomes if o.method == name], overlap, grain) for name in names]
+    grain = 1 / described["sizes"]["test"] if metric.name == ACCURACY.name else 0.0
+    rows = [_row(name, [o for o in outcomes if o.method == name], overlap, grain, metric) for name in names]
     by_name = {row.method: row for row in rows}
     controls = [row for row in rows if row.method in CONTROLS and row.validation is not None]
-    control = max(controls, key=lambda row: row.validation or 0.0) if controls else None
+    control = max(controls, key=lambda row: metric.worth(row.validation)) if controls else None
     asked = [row for row in rows if row.method not in (BASELINE, *CONTROLS)]
     for reference, attribute in ((by_name.get(BASELINE), "to_normal"), (control, "to_control")):
         if reference is None:
@@ -168,37 +179,38 @@ def judge(outcomes: Sequence[Outcome], described: dict[str, Any], overlap: float
         corrected = _correct(judged, found, asked)
         for row, difference, p in zip(judged, found, corrected, strict=True):
             if difference is not None:
-                setattr(row, attribute, Against(reference.method, difference, p))
-    rows.sort(key=lambda row: -(row.validation if row.validation is not None else -1.0))
+                setattr(row, attribute, Against(reference.method, difference, p, metric.higher))
+    rows.sort(key=lambda row: -metric.worth(row.validation))
     chosen = control.method if control else None
-    return Setting(outcomes[0].data, outcomes[0].model, described, rows, chosen, overlap, budget)
+    return Setting(outcomes[0].data, outcomes[0].model, described, rows, chosen, overlap, budget, metric)
 
 
-def _row(method: str, outcomes: list[Outcome], overlap: float, grain: float) -> Row:
-    done = sorted((o for o in outcomes if o.test_accuracy is not None), key=lambda o: o.seed)
-    accuracy = {o.seed: o.test_accuracy for o in done if o.test_accuracy is not None}
+def _row(method: str, outcomes: list[Outcome], overlap: float, grain: float, metric: Metric) -> Row:
+    done = sorted((o for o in outcomes if o.test is not None), key=lambda o: o.seed)
+    scores = {o.seed: o.test for o in done if o.test is not None}
+    validated = [o.val for o in done if o.val is not None]
     return Row(
         method=method,
-        accuracy=accuracy,
-        estimate=_clipped(interval(list(accuracy.values()), overlap=overlap, grain=grain)) if done else None,
-        validation=statistics.fmean(o.val_accuracy or 0.0 for o in done) if done else None,
+        scores=scores,
+        estimate=_clipped(interval(list(scores.values()), overlap=overlap, grain=grain), metric) if done else None,
+        validation=statistics.fmean(validated) if validated else None,
         seconds=statistics.fmean(o.seconds for o in done) if done else None,
         passes=statistics.fmean(o.passes for o in done) if done else None,
         failed={o.seed: o.reason for o in outcomes if o.reason is not None},
     )
 
 
-def _clipped(found: Estimate) -> Estimate:
-    """No accuracy is below 0 or above 1, whatever Student's distribution says of a few values."""
+def _clipped(found: Estimate, metric: Metric) -> Estimate:
+    """No metric is outside its bounds, whatever Student's distribution says of a few values."""
     if found.low is None or found.high is None:
         return found
-    return Estimate(found.mean, max(0.0, found.low), min(1.0, found.high))
+    return Estimate(found.mean, max(metric.bounds[0], found.low), min(metric.bounds[1], found.high))
 
 
 def _pair(row: Row, reference: Row, overlap: float, grain: float, questions: int) -> Difference | None:
     """On the seeds that both have finished."""
-    seeds = [seed for seed in row.accuracy if seed in reference.accuracy]
-    ours, theirs = ([r.accuracy[seed] for seed in seeds] for r in (row, reference))
+    seeds = [seed for seed in row.scores if seed in reference.scores]
+    ours, theirs = ([r.scores[seed] for seed in seeds] for r in (row, reference))
     return paired(ours, theirs, overlap=overlap, grain=grain, level=LEVEL, questions=max(1, questions))
 
 
@@ -218,14 +230,13 @@ def _winner(settings: list[Setting], outcomes: Sequence[Outcome]) -> Outcome | N
     first = [s for s in settings if s.data == settings[0].data and s.rows and s.rows[0].validation is not None]
     if not first:
         return None
-    setting = max(first, key=lambda s: s.rows[0].validation or 0.0)
+    setting = max(first, key=lambda s: s.metric.worth(s.rows[0].validation))
     runs = [
         o
         for o in outcomes
-        if (o.data, o.model, o.method) == (setting.data, setting.model, setting.rows[0].method)
-        and o.val_accuracy is not None
+        if (o.data, o.model, o.method) == (setting.data, setting.model, setting.rows[0].method) and o.val is not None
     ]
-    return max(runs, key=lambda o: (o.val_accuracy or 0.0, -o.seed))
+    return max(runs, key=lambda o: (setting.metric.worth(o.val), -o.seed))
 
 
 def _across(settings: list[Setting]) -> Across:
@@ -239,7 +250,7 @@ def _across(settings: list[Setting]) -> Across:
     def mean(setting: Setting, method: str) -> float:
         estimate = setting.row(method).estimate
         assert estimate is not None
-        return estimate.mean
+        return setting.metric.worth(estimate.mean)
 
     marks = significance({method: [mean(s, method) for s in settings] for method in common}, LEVEL)
     contestants = [method for method in common if method != BASELINE]
@@ -276,12 +287,12 @@ def _sentence(setting: Setting, several: bool) -> str:
     equal, plainly = EQUAL[setting.budget]
     pieces = []
     if better:
-        best = [f"{row.method} ({_points(row)})" for row in better]
+        best = [f"{row.method} ({_gain(row, setting.metric)})" for row in better]
         pieces.append(f"{_list(best)} {_verb(best, 'beats', 'beat')} {setting.control} {equal}")
     else:
         seen = " (one seed cannot tell)" if unclear else ""
         if (smallest := setting.smallest) is not None:
-            seen = f" (a difference below {100 * smallest:.1f} points would likely go unseen)"
+            seen = f" (a difference below {_size(setting.metric, smallest)} would likely go unseen)"
         pieces.append(f"no method is shown to beat {setting.control}, {plainly}{seen}")
     if worse:
         names = [row.method for row in worse]
@@ -293,9 +304,14 @@ def _sentence(setting: Setting, several: bool) -> str:
     return where + "; ".join(pieces) + "."
 
 
-def _points(row: Row) -> str:
+def _gain(row: Row, metric: Metric) -> str:
     assert row.to_control is not None
-    return f"{100 * row.to_control.difference.mean:+.1f} points"
+    mean = row.to_control.difference.mean
+    return f"{'+' if mean > 0 else '-'}{_size(metric, abs(mean))}"
+
+
+def _size(metric: Metric, difference: float) -> str:
+    return f"{100 * difference:.1f} points" if metric.share else f"{difference:.3g}"
 
 
 def _verb(names: list[str], one: str, many: str) -> str:

@@ -68,7 +68,7 @@ def write(
     if best is not None and (heat := heat_map(best)) is not None:
         drawings["confusion"] = heat
     _write_figures(folder / "figures", drawings)
-    files.write(folder / "results.csv", tables.results(outcomes))
+    files.write(folder / "results.csv", tables.results(outcomes, shown.name))
     files.write(folder / "summary.csv", tables.summary(findings))
     return _page(findings, parts, outcomes, best, about, diagnosis, shown).write(folder / "report.html")
 
@@ -165,7 +165,7 @@ def verdict(row: Row, control: str | None = None) -> tuple[str, str]:
 
 def _facts(sections: Sequence[Part], outcomes: Sequence[Outcome], about: About) -> list[str]:
     """The comparison in a line."""
-    done = sum(o.test_accuracy is not None for o in outcomes)
+    done = sum(o.test is not None for o in outcomes)
     failed = sum(o.reason is not None for o in outcomes)
     total = sum(s.expected * len(s.ranking) for s in sections)
     methods = len({o.method for o in outcomes})

@@ -18,6 +18,8 @@ from fallow.comparison.findings import BASELINE, CONTROLS, Findings, Outcome, fi
 from fallow.comparison.plan import Plan
 from fallow.comparison.policy import runs
 from fallow.comparison.work import absolute
+from fallow.evaluate.metrics import Metric
+from fallow.evaluate.score import key_of
 from fallow.experiment import Experiment, Run, State, opened
 
 
@@ -56,9 +58,14 @@ class Comparison:
         score = value.get(self.plan.score) or {}
         return Outcome(
             asked["data"], asked["model"], asked["method"], asked["seed"], f"runs/{run.name}", ended.reason,
-            score.get("test_accuracy"), score.get("val_accuracy"), value.get("seconds", 0.0), value.get("steps", 0),
-            value.get("passes", 0.0),
+            score.get(key_of("test", self.metric.name)), score.get(key_of("val", self.metric.name)),
+            value.get("seconds", 0.0), value.get("steps", 0), value.get("passes", 0.0),
         )  # fmt: skip
+
+    @property
+    def metric(self) -> Metric:
+        """What judges: the one that was asked for, or the target's own."""
+        return next(iter(self.loaded.values())).target.metric(self.plan.settings.get("metric"))
 
     @property
     def labels(self) -> dict[str, str]:
@@ -85,7 +92,7 @@ class Comparison:
         named = [self.named(outcome) for outcome in self.outcomes.values()]
         described = {labels[source]: data.describe() for source, data in self.loaded.items()}
         overlaps = {labels[source]: data.overlap for source, data in self.loaded.items()}
-        return find(named, described, overlaps, self.plan.budget)
+        return find(named, described, overlaps, self.plan.budget, self.metric)
 
 
 @contextmanager
@@ -131,6 +138,12 @@ def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder:
     for source in loaded:
         if folder.resolve().is_relative_to(absolute(source, os.getcwd())):
             raise RequestError(f"{folder} is inside the data {source}: choose another --out")
+    kinds = {data.target.kind: source for source, data in loaded.items()}
+    if len(kinds) > 1:
+        (one, first), (other, second) = list(kinds.items())[:2]
+        raise RequestError(f"{first} has {one} and {second} {other}: compare data sets of one kind of target at a time")
+    for data in loaded.values():
+        data.target.metric(plan.settings.get("metric"))  # refuses one that it does not have
     fine: set[str] = set()
     refusals: list[RequestError] = []
     for run in runs(dataclasses.replace(plan, seeds=1), loaded, versions):
@@ -176,7 +189,7 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
     rows = [
         {
             "data": setting.data, "model": setting.model, "method": row.method, "verdict": row.verdict,
-            "accuracy": {str(seed): value for seed, value in row.accuracy.items()},
+            findings.settings[0].metric.name: {str(seed): value for seed, value in row.scores.items()},
             "mean": row.estimate.mean if row.estimate else None,
             "interval": [row.estimate.low, row.estimate.high] if row.estimate else None,
             "validation": row.validation, "passes": row.passes, "seconds": row.seconds,
@@ -202,6 +215,7 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
         json.dumps(
             {
                 "sentence": findings.sentence,
+                "metric": comparison.metric.name,
                 "out": str(comparison.folder),
                 "plan": comparison.plan.describe(),
                 "rows": rows,

@@ -54,7 +54,7 @@ def section(folder: Path, setting: Setting, outcomes: Sequence[Outcome], anchor:
     bars = {row.method: _bar(row, shown) for row in done}
     scale = intervals.column(list(bars.values()), shown) if bars else None
     drawn = dict(zip(bars, intervals.rows(list(bars.values()), scale, None), strict=True)) if scale else {}
-    seeds = sorted({seed for row in setting.rows for seed in (*row.accuracy, *row.failed)})
+    seeds = sorted({seed for row in setting.rows for seed in (*row.scores, *row.failed)})
     made = Section(
         setting=setting,
         anchor=anchor,
@@ -65,7 +65,7 @@ def section(folder: Path, setting: Setting, outcomes: Sequence[Outcome], anchor:
         failures=_failures(setting),
         seeds=seeds,
         every=(["Method", *(f"Seed {seed}" for seed in seeds)], [_every(row, seeds, shown) for row in setting.rows]),
-        expected=max([len(seeds), *(len(row.accuracy) + len(row.failed) for row in setting.rows)]),
+        expected=max([len(seeds), *(len(row.scores) + len(row.failed) for row in setting.rows)]),
     )
     if not bars:
         return made
@@ -89,13 +89,13 @@ def asked(row: Row) -> bool:
 
 
 def _every(row: Row, seeds: Sequence[int], shown: Shown) -> list[str]:
-    return [row.method, *("failed" if seed in row.failed else shown.value(row.accuracy.get(seed)) for seed in seeds)]
+    return [row.method, *("failed" if seed in row.failed else shown.value(row.scores.get(seed)) for seed in seeds)]
 
 
 def _bar(row: Row, shown: Shown) -> Bar:
     assert row.estimate is not None
     mean, low, high = row.estimate
-    seeds = list(row.accuracy.values())
+    seeds = list(row.scores.values())
     words = shown.full(mean) + (f" ({shown.value(low)} to {shown.value(high)})" if low is not None else "")
     return Bar(row.method, mean, low, high, seeds if len(seeds) > 1 else [], row.verdict, f"{words}, {row.verdict}")
 
@@ -108,7 +108,7 @@ def _comparison(made: Section, name: str, found: list[tuple[Row, Against | None]
     bars = []
     for row, against in pairs:
         d = against.difference
-        seeds = [row.accuracy[seed] - reference.accuracy[seed] for seed in row.accuracy if seed in reference.accuracy]
+        seeds = [row.scores[seed] - reference.scores[seed] for seed in row.scores if seed in reference.scores]
         mean, low, high = (shown.difference(v) for v in (d.mean, d.low, d.high))
         kind = against.verdict if asked(row) else row.verdict
         bars.append(Bar(row.method, d.mean, d.low, d.high, seeds, kind, f"{mean} ({low} to {high}), {kind}"))

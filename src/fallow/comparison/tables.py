@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fallow.comparison.findings import Against, Findings, Outcome
+from fallow.evaluate.score import key_of
 from fallow.report.words import clean
 
 # seconds come last: they alone differ when the same comparison runs again
 RESULTS = (
-    "data", "model", "method", "seed", "status", "reason", "test_accuracy", "val_accuracy", "passes", "steps",
+    "data", "model", "method", "seed", "status", "reason", "test", "val", "passes", "steps",
     "folder", "seconds",
 )  # fmt: skip
 AGAINST = ("to", "difference", "low", "high", "p", "p_holm", "smallest", "verdict")
@@ -23,14 +24,14 @@ SUMMARY = (
 )  # fmt: skip
 
 
-def results(outcomes: Sequence[Outcome]) -> bytes:
+def results(outcomes: Sequence[Outcome], metric: str) -> bytes:
     """One line a run, in an order that does not depend on which was done first."""
     ordered = sorted(outcomes, key=lambda o: (o.data, o.model, o.method, o.seed))
     return _csv(
-        RESULTS,
+        [key_of(name, metric) if name in ("test", "val") else name for name in RESULTS],
         (
             (
-                o.data, o.model, o.method, o.seed, _status(o), o.reason, o.test_accuracy, o.val_accuracy,
+                o.data, o.model, o.method, o.seed, _status(o), o.reason, o.test, o.val,
                 float(o.passes), o.steps, o.folder, float(o.seconds),
             )
             for o in ordered
@@ -44,7 +45,7 @@ def summary(findings: Findings) -> bytes:
         SUMMARY,
         (
             (
-                setting.data, setting.model, row.method, row.verdict, len(row.accuracy), len(row.failed),
+                setting.data, setting.model, row.method, row.verdict, len(row.scores), len(row.failed),
                 *(row.estimate or (None, None, None)), row.validation,
                 *_against(row.to_normal), *_against(row.to_control), row.passes, row.seconds,
             )
@@ -57,7 +58,7 @@ def summary(findings: Findings) -> bytes:
 def _status(outcome: Outcome) -> str:
     if outcome.reason is not None:
         return "failed"
-    return "done" if outcome.test_accuracy is not None else "missing"
+    return "done" if outcome.test is not None else "missing"
 
 
 def _against(found: Against | None) -> tuple[Any, ...]:

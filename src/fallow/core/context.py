@@ -264,8 +264,9 @@ class Context:
         torch.set_rng_state(state["torch_rng"])
         if state["device_rng"] is not None and self.device.type != "cpu":
             self._device_rng("set_rng_state", state["device_rng"])
+        older = {"passes": self.clock.step_index * self.method.passes, "outputs": {}}  # which kept neither
         for name in KEPT:
-            setattr(self, name, state[name])
+            setattr(self, name, state[name] if name in state else older[name])
         self.earlier = state["seconds"]
 
     def _device_rng(self, verb: str, *state: Tensor) -> Any:

@@ -38,6 +38,14 @@ class Metric:
     share: bool  # a share of one, shown in per cent and points
     compute: Callable[[Array, Array], float]  # of (prediction, y)
 
+    def worth(self, value: float | None) -> float:
+        """A value to sort by: the better, the larger; a missing one is worst.
+
+        >>> NUMBERS["rmse"].worth(2.0), CLASSES["accuracy"].worth(None)
+        (-2.0, -inf)
+        """
+        return -np.inf if value is None or np.isnan(value) else value if self.higher else -value
+
 
 # Classes: probabilities N×C, y of N class indices.
 
