@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fallow.base.errors import Stopped, WorkError, unknown
+from fallow.base.errors import Stopped, WorkError
 
 
 def reproduce(
@@ -36,23 +36,18 @@ def reproduce(
             for key, entry in TABLES.items():
                 print(f"{key:12}  {entry.paper:15}  {entry.shows}; about {entry.minutes:g} min on 2 cores")
         return
-    if name not in TABLES:
-        raise unknown("table", name, TABLES)
 
     from fallow.cli.display import typed
     from fallow.cli.live import Live
     from fallow.reproduce.page import write
     from fallow.reproduce.runs import reproduce
 
-    terminal = sys.stderr.isatty()
-    if terminal:
-        print(f"{TABLES[name].paper}: about {TABLES[name].minutes:g} min on 2 cores …", file=sys.stderr)
     folder = out or Path("reproduced") / name
     try:
         with Live() as live:
             table = reproduce(
                 name, folder, seeds=seeds, data_dir=data_dir, engine=engine, address=address, workers=workers,
-                watch=live.show if terminal else None,
+                watch=live.show if sys.stderr.isatty() else None,
             )  # fmt: skip
     except KeyboardInterrupt:
         raise Stopped(f"stopped: the same command resumes it, in {folder}") from None

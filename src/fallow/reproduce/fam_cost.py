@@ -9,6 +9,7 @@ head of 10 classes, batch 64, in one thread. The dense form stops where it would
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,7 +62,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Curves:
         if (form, size) in measured
     ]
     last = max(size for form, size in measured if form == "dense")
-    ratio = _median(measured["dense", last]) / _median(measured["closed", last])
+    ratio = statistics.median_high(measured["dense", last]) / statistics.median_high(measured["closed", last])
     remarks = [
         f"Loss, κ and the gradient of both; {OUTPUTS} neurons, ReLU, {CLASSES} classes, batch {BATCH}, one thread.",
         f"At {OUTPUTS}×{last} the dense Hessian takes {ratio:,.0f} times as long as the closed form.",
@@ -70,10 +71,6 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Curves:
         name, "FAM, figures 4 and 5", cells, unit="ms", remarks=remarks, along="inputs of the layer", log_x=True,
         log_y=True,
     )  # fmt: skip
-
-
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
 
 
 def _work(form: str, size: int) -> Callable[[], None]:

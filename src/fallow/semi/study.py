@@ -15,33 +15,8 @@ from fallow.data import Data
 from fallow.experiment import epochs_done, grid, run
 from fallow.semi import training
 from fallow.semi.plan import Plan, gather
-from fallow.semi.training import (
-    CONFIDENCE,
-    CONSTANT,
-    FIXMATCH,
-    FROZEN,
-    MORE,
-    ORACLE,
-    SHUFFLED,
-    SUPERVISED,
-    UNTRAINED,
-    ZERO,
-    Outcome,
-    outcome,
-    runs,
-)
+from fallow.semi.training import CONFIDENCE, FROZEN, ROWS, SUPERVISED, Outcome, outcome, runs
 from fallow.training.fit import prepare
-
-ROWS = {  # of the table of controls: the training with C in the making, and the one with C as it was kept
-    "confidence network": (CONFIDENCE, CONFIDENCE + FROZEN),
-    CONSTANT: (CONSTANT, CONSTANT + FROZEN),
-    SHUFFLED: (SHUFFLED, SHUFFLED + FROZEN),
-    ZERO: (ZERO, None),
-    UNTRAINED: (None, UNTRAINED),
-    ORACLE: (None, ORACLE),
-    "none: FixMatch": (FIXMATCH + MORE, FIXMATCH),
-    "none: supervised": (SUPERVISED + MORE, SUPERVISED),
-}
 
 
 @dataclass

@@ -29,6 +29,16 @@ from fallow.training.fit import fit
 SUPERVISED, FIXMATCH, CONFIDENCE = "supervised", "fixmatch", "confidence"
 FROZEN, MORE = ", frozen", ", validation labels too"  # endings of names
 ZERO, CONSTANT, SHUFFLED, UNTRAINED, ORACLE = CONTROLS
+ROWS = {  # of the table of controls: the training with C in the making, and the one with C as it was kept
+    "confidence network": (CONFIDENCE, CONFIDENCE + FROZEN),
+    CONSTANT: (CONSTANT, CONSTANT + FROZEN),
+    SHUFFLED: (SHUFFLED, SHUFFLED + FROZEN),
+    ZERO: (ZERO, None),
+    UNTRAINED: (None, UNTRAINED),
+    ORACLE: (None, ORACLE),
+    "none: FixMatch": (FIXMATCH + MORE, FIXMATCH),
+    "none: supervised": (SUPERVISED + MORE, SUPERVISED),
+}
 CHUNK = 1000  # images at a time
 IMAGES = "images.safetensors"  # weights and predicted classes of the unlabelled images
 
