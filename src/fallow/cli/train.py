@@ -184,7 +184,10 @@ def _report(result: Result, record: dict[str, Any]) -> None:
 def not_relearned(generations: list[dict[str, Any]]) -> str:
     """What to say where a generation fits its training examples worse than the first, by more than a point.
 
-    >>> not_relearned([{"generation": g, "last": {"train_accuracy": a}} for g, a in ((1, 1.0), (2, 0.99))])
+    >>> rows = [{"generation": g, "last": {"train_accuracy": a}} for g, a in ((1, 1.0), (2, 0.995), (3, 0.44))]
+    >>> not_relearned(rows)[:64]
+    'generation 3 ended with 44.0 % of the training examples right, t'
+    >>> not_relearned(rows[:2])
     ''
     """
     ends = {row["generation"]: row["last"].get("train_accuracy") for row in generations}

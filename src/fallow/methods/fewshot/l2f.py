@@ -1,4 +1,4 @@
-"""L2F: learn to forget part of the shared initialisation, for every task and layer (Baik et al. 2020, algorithm 1)."""
+"""L2F: learn to forget part of the shared initialisation, for every task and layer (Baik et al. 2020, supplement)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MAML++'s multi-step loss: the query loss after every inner step counts, at first all alike, in the end the last."""
+"""MAML++'s multi-step loss: the query losses after all inner steps, later only the last (Antoniou et al. 2019)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates of the inner loop as methods: for every weight (Meta-SGD), or for every layer and step (MAML++)."""
+"""Rates of the inner loop: per weight (Meta-SGD, Li et al. 2017), per layer and step (MAML++, Antoniou et al. 2019)."""
 
 from __future__ import annotations
 

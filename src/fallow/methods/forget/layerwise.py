@@ -1,4 +1,4 @@
-"""LW: layerwise reinitialisation (*The impact of reinitialization on generalization in CNNs*, algorithm 1)."""
+"""LW: layerwise reinitialisation (Alabdulmohsin et al. 2021, algorithm 1)."""
 
 from __future__ import annotations
 

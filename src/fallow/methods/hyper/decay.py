@@ -1,4 +1,4 @@
-"""Weight decay per layer or per weight, learned by implicit gradients while the network trains."""
+"""Weight decay per layer or per weight, learned by implicit gradients (Rezk 2021, chapters 3 and 4)."""
 
 from __future__ import annotations
 

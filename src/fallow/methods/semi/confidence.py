@@ -1,4 +1,4 @@
-"""The Confidence Network: FixMatch that learns which unlabelled images to trust (thesis, chapter 5)."""
+"""The Confidence Network: FixMatch that learns which unlabelled images to trust (Rezk 2021, chapter 5)."""
 
 from __future__ import annotations
 
