@@ -37,7 +37,7 @@ def test_a_failing_write_leaves_the_old_file(call: str, tmp_path: Path, monkeypa
     with pytest.raises(WorkError) as caught:
         files.write(path, b"new")
     assert "No space left on device" in str(caught.value)
-    assert f"--out {tmp_path} --resume" in str(caught.value)
+    assert "make room and resume" in str(caught.value)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -31,7 +31,7 @@ def test_prints_a_table_and_keeps_the_run(train: Run, tmp_path: Path) -> None:
     kept = {path.name for path in (tmp_path / "a").iterdir()}
     assert kept == {
         "run.json", "metrics.jsonl", "checkpoint", "checkpoint.previous", "last.safetensors", "best.safetensors",
-        "outputs.safetensors", "result.json",
+        "lock", "outputs.safetensors", "result.json",
     }  # fmt: skip
     assert len((tmp_path / "a" / "metrics.jsonl").read_text().splitlines()) == 4
 
@@ -79,7 +79,7 @@ def test_resume_of_a_finished_run_says_the_same_again(train: Run, json: bool) ->
 
 
 def test_resume_without_a_folder(train: Run) -> None:
-    assert train("--resume").refused() == "--resume needs --out: the folder of the run to go on with"
+    assert train("--resume").refused() == "--resume needs --out: the folder of the run to resume"
 
 
 def test_an_existing_folder(train: Run) -> None:
@@ -101,11 +101,12 @@ def test_checkpoints_that_cannot_be_gone_on_with(train: Run) -> None:
     for content, words in (
         (Path("b/checkpoint").read_bytes(), "is of another run"),
         (whole.replace(b"checkpoint 1 ", b"checkpoint 9 ", 1), "has checkpoint format 9, this fallow reads format 1"),
-        (whole[:-100], "is damaged: move checkpoint.previous over it"),
+        (whole[:-100], "is damaged: delete it to start this run again"),
         (whole[:-1] + bytes([whole[-1] ^ 1]), "is damaged"),
         (b"PK\x03\x04", "is no checkpoint of fallow"),
     ):
         path.write_bytes(content)
+        Path("a/checkpoint.previous").unlink(missing_ok=True)  # it would go on from that
         assert words in train("--out", "a", "--resume").refused()
 
 
@@ -145,7 +146,7 @@ def test_a_full_disk_and_then_room_again(train: Run, monkeypatch: pytest.MonkeyP
             patch.setattr(os, "fsync", full)
             line = train(*words, "--out", out).refused(1)
         assert "No space left on device" in line
-        assert f"--out {out} --resume" in line
+        assert "make room and resume" in line
         train(*words, "--out", out, "--resume").done()
         assert same_weights(out, Path("whole"))
 
@@ -212,7 +213,7 @@ def test_ctrl_c_in_this_process(train: Run, monkeypatch: pytest.MonkeyPatch) -> 
         patch.setattr(loop, "close_epoch", interrupted)
         line = train("--method", "llf").refused(130)
     out = "runs/synthetic_n_test=16-llf-seed0"
-    assert line == f"stopped: the same command with --out {out} --resume goes on"
+    assert line == f"stopped: the same command with --out {out} --resume resumes it"
     train("--method", "llf", "--out", out, "--resume").done()
     assert same_weights(Path("whole"), Path(out))
 

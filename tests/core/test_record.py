@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -35,7 +39,7 @@ def test_opens_a_new_folder_and_the_same_run_again(tmp_path: Path) -> None:
 
 def test_refuses_an_existing_run_without_resume(tmp_path: Path) -> None:
     RunFolder(tmp_path).open(IDENTITY, resume=False)
-    assert "add --resume to go on with it" in refusal(tmp_path, resume=False)
+    assert "add --resume to resume it" in refusal(tmp_path, resume=False)
 
 
 def test_another_run_is_named_by_the_first_difference(tmp_path: Path) -> None:
@@ -183,7 +187,30 @@ def test_a_damaged_checkpoint_goes_on_from_the_one_before(tmp_path: Path, monkey
         fit(out, observer=stop, checkpoint_every=0)
     checkpoint = out / "checkpoint"
     checkpoint.write_bytes(checkpoint.read_bytes()[:-9])
-    with pytest.raises(RequestError, match=r"move checkpoint\.previous over it"):
-        fit(out, resume=True)
-    (out / "checkpoint.previous").replace(checkpoint)
     assert equal(weights(fit(out, resume=True).network), weights(whole.network))
+
+
+def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
+    """The second is refused, and nothing is touched."""
+    out, ready = tmp_path / "run", tmp_path / "ready"
+    child = os.fork()
+    if child == 0:
+
+        def wait(ctx) -> None:
+            ready.touch()
+            time.sleep(60)
+
+        with suppress(BaseException):
+            fit(out, observer=wait, checkpoint_every=0)
+        os._exit(0)
+    try:
+        while not ready.exists():
+            time.sleep(0.01)
+        before = {path.name: path.read_bytes() for path in out.iterdir()}
+        with pytest.raises(RequestError, match="another process is at work in"):
+            fit(out, resume=True)
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert fit(out, resume=True).generations  # the lock died with its holder

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,26 @@ def write(path: Path, *pieces: bytes | memoryview) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
+        _sync(path.parent)
     except OSError as error:
         beside.unlink(missing_ok=True)
         raise WorkError(
-            f"cannot write {path}: {error.strerror or error}; what was there before is intact, "
-            f"so make room and go on with --out {path.parent} --resume"
+            f"cannot write {path}: {error.strerror or error}; what was there before is intact, so make room and resume"
         ) from error
+
+
+def _sync(folder: Path) -> None:
+    """A new name is safe only when its folder is on the disk, too; not every system lets a folder be opened."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
 
 
 def is_leftover(path: Path) -> bool:
@@ -42,4 +58,24 @@ def sweep(folder: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a file with readable JSON."""
-    write(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+    write(path, (dumps(value, indent=2) + "\n").encode())
+
+
+def dumps(value: Any, indent: int | None = None) -> str:
+    """JSON that every reader takes: a number that is not finite has no place in it, and becomes null.
+
+    >>> dumps({"loss": float("inf"), "name": "é"})
+    '{"loss": null, "name": "é"}'
+    """
+    try:
+        return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(held) for key, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(held) for held in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from fallow.base.errors import RequestError
 
@@ -13,6 +14,32 @@ try:
     import fcntl
 except ImportError:  # Windows: no lock, so two processes in one folder are the user's own care there
     fcntl = None  # type: ignore[assignment]
+
+
+_HELD: dict[Path, IO[str]] = {}  # until this process ends, or says otherwise
+
+
+def hold(path: Path, busy: str) -> None:
+    """Hold the lock file ``path`` from here on; refuse with ``busy`` if another process does. Once more is once."""
+    known = path.resolve()
+    if known in _HELD:
+        return
+    file = open(path, "a")  # noqa: SIM115 (it stays open)
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise RequestError(busy) from None
+    except OSError:  # a file system without locks
+        pass
+    _HELD[known] = file
+
+
+def let_go(path: Path) -> None:
+    """Let another process have it."""
+    if (file := _HELD.pop(path.resolve(), None)) is not None:
+        file.close()
 
 
 @contextmanager

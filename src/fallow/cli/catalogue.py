@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from fallow.base.errors import unknown
+from fallow.cli import options
 
 KINDS = ("methods", "models", "data")
 
 
 def catalogue(
     what: Annotated[str, typer.Argument(help="methods, models or data")],
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """List the methods, models or data sets that fallow knows."""
     if what not in KINDS:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fallow.base.errors import RequestError, Stopped, WorkError
+from fallow.cli import options
 
 if TYPE_CHECKING:
     from fallow.comparison.run import Comparison
@@ -19,20 +20,20 @@ def compare(
         list[str] | None, typer.Argument(help="bundled names (digits, synthetic:alpha=0.5) or paths, one or more")
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="names with settings, by commas or blanks: 'llf,seal:scale=0.1'")
+        str | None, typer.Option(help="names with settings, separated by commas or spaces: 'llf,seal:scale=0.1'")
     ] = None,
     models: Annotated[str | None, typer.Option(help="names with settings; default by the data")] = None,
     seeds: Annotated[int | None, typer.Option(help="how many (default 5; 2 with --quick)")] = None,
     seed: Annotated[int | None, typer.Option(help="the first of them")] = None,
-    plan: Annotated[Path | None, typer.Option(help="a TOML file; flags come before what it says")] = None,
+    plan: Annotated[Path | None, typer.Option(help="a TOML file; flags override it")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a first look: two seeds, a quarter of the epochs")] = False,
     budget: Annotated[
         str | None, typer.Option(help="what is equal: passes (forward-backward, default) or steps")
     ] = None,
     score: Annotated[str | None, typer.Option(help="which epoch counts: last, or best on validation")] = None,
-    train: Annotated[int | None, typer.Option(help="keep this many training examples")] = None,
+    train: options.Train = None,
     val: Annotated[float | None, typer.Option(help="share of the training examples for validation (0.2)")] = None,
-    size: Annotated[int | None, typer.Option(help="side of the images of a folder, in pixels")] = None,
+    size: options.Size = None,
     strict: Annotated[bool, typer.Option("--strict", help="refuse a folder with unreadable images")] = False,
     weights: Annotated[Path | None, typer.Option(help="pretrained weights from which every method starts")] = None,
     generations: Annotated[int | None, typer.Option(help="the first, ordinary one included (4)")] = None,
@@ -41,28 +42,29 @@ def compare(
     optimizer: Annotated[str | None, typer.Option(help="sgd or adamw")] = None,
     lr: Annotated[float | None, typer.Option(help="the initial learning rate (0.01)")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="(0.0005)")] = None,
+    metric: options.Metric = None,
     label_smoothing: Annotated[float | None, typer.Option(help="(0.1)")] = None,
     augment: Annotated[str | None, typer.Option(help="none, flip, crop, flip+crop or auto")] = None,
     split: Annotated[str | None, typer.Option(help="where late layers begin: auto, layer3, 2 (blocks) or 0.5")] = None,
     settings: Annotated[
         str | None, typer.Option("--set", help="other settings of the training: 'clip=1,schedule=constant'")
     ] = None,
-    engine: Annotated[str, typer.Option(help="local, ray or dask")] = "local",
-    address: Annotated[str | None, typer.Option(help="of the cluster; without one, it is started here")] = None,
-    workers: Annotated[int | None, typer.Option(help="runs side by side; default: one a core")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
+    engine: options.Engine = "local",
+    address: options.Address = None,
+    workers: options.Workers = None,
+    device: options.Device = "auto",
     diagnose: Annotated[
         bool, typer.Option("--diagnose", help="the report says why too: curvature, depth, margins, flatness")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="the comparison's folder; default: comparisons/NAME")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Compare methods on DATA at equal compute, and say with statistics which helps.
 
     Interrupted, the same command goes on; asked for more methods or seeds, it runs what is missing.
     """
     from fallow.base.spec import parse
-    from fallow.cli.train import _split
+    from fallow.cli.train import as_split
     from fallow.comparison.plan import QUICK_SEEDS, Plan, default_folder, split_names
 
     asked: dict[str, Any] = Plan.read(plan) if plan is not None else {}
@@ -75,8 +77,8 @@ def compare(
     asked |= {key: value for key, value in flags.items() if value is not None}
     training = {
         "generations": generations, "epochs": epochs, "batch_size": batch_size, "optimizer": optimizer, "lr": lr,
-        "weight_decay": weight_decay, "label_smoothing": label_smoothing, "augment": augment,
-        "split": None if split is None else _split(split),
+        "weight_decay": weight_decay, "label_smoothing": label_smoothing, "augment": augment, "metric": metric,
+        "split": None if split is None else as_split(split),
         **(parse(f"set:{settings}")[1] if settings else {}),
     }  # fmt: skip
     changed = {key: value for key, value in training.items() if value is not None}

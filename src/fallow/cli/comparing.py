@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import statistics
-import sys
 from typing import TYPE_CHECKING, Any
 
-from fallow.cli.display import duration
+from fallow.cli.display import duration, say
 from fallow.cli.live import title
 from fallow.report.shown import Shown
 
@@ -22,14 +21,13 @@ def introduce(comparison: Comparison) -> None:
         models = dict.fromkeys(run.arguments["model"] for run in comparison.runs if run.arguments["data"] == source)
         sizes = data.describe()["sizes"]
         settings = comparison.settings(source)
-        print(
+        say(
             f"{comparison.labels[source]}: {sizes['train']} train, {sizes['val']} validation, {sizes['test']} test "
             f"examples of {len(data.classes)} classes; {len(plan.methods)} methods × {plan.seeds} seeds of "
-            f"{settings['generations']} × {settings['epochs']} epochs; {' and '.join(models)}",
-            file=sys.stderr,
+            f"{settings['generations']} × {settings['epochs']} epochs; {' and '.join(models)}"
         )
         for note in data.notes:
-            print(f"note: {note}", file=sys.stderr)
+            say(f"note: {note}")
 
 
 def line(comparison: Comparison, run: Run) -> str:

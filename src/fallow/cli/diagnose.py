@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from fallow.base.errors import RequestError
+from fallow.cli import options
 
 
 def diagnose(
@@ -26,7 +27,7 @@ def diagnose(
     examples: Annotated[int, typer.Option(help="how many training and test examples to look at")] = 2000,
     data: Annotated[str | None, typer.Option(help="where the data is, if it has moved")] = None,
     out: Annotated[Path | None, typer.Option(help="a folder; default: diagnosis/ in the first run")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Measure why models generalise as they do, and draw it: one page that overlays several runs."""
     if weights not in ("last", "best"):

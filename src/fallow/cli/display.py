@@ -11,11 +11,20 @@ if TYPE_CHECKING:
     from fallow.core.context import Context
 
 
+QUIET = False  # set by --quiet
+
+
+def say(text: str) -> None:
+    """A remark for whoever watches."""
+    if not QUIET:
+        print(text, file=sys.stderr, flush=True)
+
+
 class Progress:
     """One line on standard error: generation, epoch, loss, accuracy, time left."""
 
     def __init__(self) -> None:
-        self.live = sys.stderr.isatty()
+        self.live = sys.stderr.isatty() and not QUIET
         self.bar: Any = None
         self.task: Any = None
         self.since: tuple[float, float] | None = None  # when this process began, and how much was done then

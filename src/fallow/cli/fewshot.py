@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fallow.base.errors import RequestError, Stopped
+from fallow.base.errors import RequestError
+from fallow.cli import options
+from fallow.cli.wrapper import AGAIN, answer, free_folder, needs_out, working
 
 if TYPE_CHECKING:
     from fallow.training.meta import FewShotResult
@@ -19,9 +21,7 @@ def fewshot(
     method: Annotated[
         str, typer.Option(help="with settings, and summed: l2f:start=0.95+multi-step-loss (see: fallow list methods)")
     ] = "maml",
-    model: Annotated[
-        str | None, typer.Option(help="conv4, resnet12:width=32, … or your module:factory; default by the tasks")
-    ] = None,
+    model: options.Model = None,
     ways: Annotated[int, typer.Option(help="classes in a task")] = 5,
     shots: Annotated[int, typer.Option(help="support examples of a class, or points of a curve")] = 5,
     queries: Annotated[
@@ -29,8 +29,8 @@ def fewshot(
     ] = None,
     splits: Annotated[str | None, typer.Option(help="JSON file of class splits (FILE.json or FILE.json:NAME)")] = None,
     rotations: Annotated[bool, typer.Option("--rotations", help="turned images are classes too (Omniglot)")] = False,
-    size: Annotated[int | None, typer.Option(help="the side of a folder's images, in pixels")] = None,
-    weights: Annotated[Path | None, typer.Option(help="pretrained weights to start from")] = None,
+    size: options.Size = None,
+    weights: options.Weights = None,
     steps: Annotated[int | None, typer.Option(help="of the inner loop; as maml:steps=5")] = None,
     rate: Annotated[float | None, typer.Option(help="of the inner loop; as maml:rate=0.01")] = None,
     compile: Annotated[
@@ -40,33 +40,25 @@ def fewshot(
     meta_batch: Annotated[int, typer.Option(help="tasks in a meta-update")] = 4,
     lr: Annotated[float, typer.Option(help="of the meta-optimiser, Adam")] = 1e-3,
     schedule: Annotated[str, typer.Option(help="constant, cosine or plateau")] = "constant",
-    clip: Annotated[float | None, typer.Option(help="the largest norm of the meta-gradient")] = None,
+    clip: options.Clip = None,
     every: Annotated[int, typer.Option(help="iterations between two looks at validation tasks")] = 500,
     val_tasks: Annotated[int, typer.Option(help="validation tasks")] = 100,
     episodes: Annotated[int, typer.Option(help="test tasks")] = 600,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: options.Seed = 0,
     out: Annotated[Path | None, typer.Option(help="the run's folder; default: the next free one in runs/")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on with the run in --out")] = False,
-    checkpoint_every: Annotated[float, typer.Option(help="seconds between two checkpoints")] = 15.0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
-    devices: Annotated[int, typer.Option(help="processes, by Lightning Fabric")] = 1,
-    threads: Annotated[int | None, typer.Option(help="threads of torch on the CPU")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    resume: options.Resume = False,
+    checkpoint_every: options.Checkpoints = 15.0,
+    device: options.Device = "auto",
+    devices: options.Devices = 1,
+    threads: options.Threads = None,
+    as_json: options.Json = False,
 ) -> None:
     """Meta-train on TASKS, judge by new tasks, and keep it with its record."""
-    if resume and out is None:
-        raise RequestError("--resume needs --out: the folder of the run to go on with")
-    import torch
-
+    needs_out(resume, out)
     from fallow.cli.display import Progress
-    from fallow.cli.train import free_folder
     from fallow.data.tasks.load import load_tasks
     from fallow.training.meta import fewshot as meta_train
 
-    if threads is not None:
-        if threads < 1:
-            raise RequestError(f"threads is {threads}: one or more are needed")
-        torch.set_num_threads(threads)
     if episodes < 1 or val_tasks < 1:
         raise RequestError(f"episodes is {episodes} and val-tasks {val_tasks}: both are whole numbers from 1")
     loaded = load_tasks(
@@ -75,17 +67,13 @@ def fewshot(
     )  # fmt: skip
     chosen = with_inner(method, steps=steps, rate=rate, compile=compile or None)
     folder = out or free_folder(f"fewshot-{tasks.partition(':')[0]}", method, seed)
-    try:
-        with Progress() as progress:
-            result = meta_train(
-                model, loaded, chosen, iterations=iterations, meta_batch=meta_batch, lr=lr, every=every,
-                schedule=schedule, clip=clip, weights=weights, seed=seed, out=folder, resume=resume,
-                checkpoint_every=checkpoint_every, device=device, devices=devices,
-                observer=progress.show if progress.live else None,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        again = f": the same command with --out {folder} --resume goes on" if (folder / "run.json").exists() else ""
-        raise Stopped(f"stopped{again}") from None
+    with working(folder, threads=threads, resumes=AGAIN), Progress() as progress:
+        result = meta_train(
+            model, loaded, chosen, iterations=iterations, meta_batch=meta_batch, lr=lr, every=every,
+            schedule=schedule, clip=clip, weights=weights, seed=seed, out=folder, resume=resume,
+            checkpoint_every=checkpoint_every, device=device, devices=devices,
+            observer=progress.show if progress.live else None,
+        )  # fmt: skip
     if result.folder is None:  # another process than the first
         return
     from fallow.cli.display import typed
@@ -93,11 +81,12 @@ def fewshot(
 
     record = json.loads((result.folder / "run.json").read_text("utf-8"))
     page = write(result.folder, result, loaded, record, typed())
-    if as_json:
-        print(json.dumps(result.describe() | {"out": str(result.folder), "run": record}, ensure_ascii=False))
-    else:
+
+    def report() -> None:
         _report(result, record)
         print(f"report: {page}")
+
+    answer(result.describe() | {"out": str(result.folder), "run": record}, as_json, report)
 
 
 def with_inner(method: str, **settings: Any) -> Any:

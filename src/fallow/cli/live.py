@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fallow.cli.display import duration
+from fallow.cli import display
+from fallow.cli.display import duration, say
 
 if TYPE_CHECKING:
     from fallow.experiment import Outcome, State
@@ -72,7 +73,7 @@ class Live:
                 self.seen.add(name)
                 done, total = state.cost()
                 told = f"[{100 * done / total:3.0f} %{left(state)}] {self.line(outcome)}"
-                print(told, file=sys.stderr, flush=True)
+                say(told)
 
     def say(self, words: str, once: str | None = None) -> None:
         """Show what else is being done: ``words`` on a terminal, ``once`` as a line elsewhere."""
@@ -81,13 +82,13 @@ class Live:
 
             self.live.update(Text(words), refresh=True)
         elif once is not None:
-            print(once, file=sys.stderr, flush=True)
+            say(once)
 
     def _begin(self, state: State) -> None:
         self.begun, self.seen = True, set(state.outcomes)
         if self.seen and len(self.seen) < len(state.runs):
-            print(f"{len(self.seen)} of {len(state.runs)} runs are done already", file=sys.stderr)
-        if sys.stderr.isatty():
+            say(f"{len(self.seen)} of {len(state.runs)} runs are done already")
+        if sys.stderr.isatty() and not display.QUIET:
             from rich.console import Console
             from rich.live import Live as RichLive
 

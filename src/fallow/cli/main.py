@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from io import TextIOWrapper
+from typing import Annotated
 
 import typer
 
 from fallow.base.errors import FallowError
+from fallow.cli import display
 from fallow.cli.catalogue import catalogue
 from fallow.cli.compare import compare
 from fallow.cli.diagnose import diagnose
@@ -37,9 +39,25 @@ app.command("reproduce")(reproduce)
 app.command("list")(catalogue)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from fallow import __version__
+
+        print(f"fallow {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def fallow() -> None:
+def fallow(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="print the version and exit")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="no progress and no remarks on standard error; may stand anywhere")
+    ] = False,
+) -> None:
     """Train networks that generalise when data is scarce."""
+    display.QUIET = quiet
 
 
 def main() -> None:
@@ -48,7 +66,10 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show "…" is no reason to fail
     try:
-        code = app(sys.argv[1:] or ["--help"], prog_name="fallow", standalone_mode=False)
+        words = sys.argv[1:] or ["--help"]
+        if "--quiet" in words:
+            words = ["--quiet", *(word for word in words if word != "--quiet")]
+        code = app(words, prog_name="fallow", standalone_mode=False)
         if code == 130:  # typer has caught the Ctrl-C itself
             _say("stopped")
     except FallowError as error:

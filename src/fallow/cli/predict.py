@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from fallow.cli import options
+
 
 def predict(
     run: Annotated[Path, typer.Argument(help="the folder of a run, or of a comparison: then its winner")],
     images: Annotated[list[Path], typer.Argument(help="PNG or JPEG files")],
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Say what the images show, by the model of a run or by the winner of a comparison."""
     from fallow.training.predict import Predictor

@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
-from fallow.base.errors import Stopped, WorkError
+from fallow.base.errors import WorkError
+from fallow.cli import options
+from fallow.cli.wrapper import answer, working
 
 
 def reproduce(
@@ -17,14 +19,14 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(help="how many; each table has its own default")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where mnist.npz, pets32.npz and the like are")] = None,
     out: Annotated[Path | None, typer.Option(help="the table's folder; default: reproduced/NAME")] = None,
-    engine: Annotated[str, typer.Option(help="local, ray or dask")] = "local",
-    address: Annotated[str | None, typer.Option(help="of the cluster; without one, it is started here")] = None,
-    workers: Annotated[int | None, typer.Option(help="runs side by side; default: as many as there are cores")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    engine: options.Engine = "local",
+    address: options.Address = None,
+    workers: options.Workers = None,
+    as_json: options.Json = False,
 ) -> None:
     """Run one of the papers' tables and print ours beside theirs.
 
-    Interrupted, the same command goes on; asked for more seeds, it runs what is missing.
+    Interrupted, the same command resumes it; asked for more seeds, it runs what is missing.
     """
     from fallow.reproduce import TABLES
 
@@ -43,17 +45,12 @@ def reproduce(
     from fallow.reproduce.runs import reproduce
 
     folder = out or Path("reproduced") / name
-    try:
-        with Live() as live:
-            table = reproduce(
-                name, folder, seeds=seeds, data_dir=data_dir, engine=engine, address=address, workers=workers,
-                watch=live.show if sys.stderr.isatty() else None,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        raise Stopped(f"stopped: the same command resumes it, in {folder}") from None
+    with working(folder), Live() as live:
+        table = reproduce(
+            name, folder, seeds=seeds, data_dir=data_dir, engine=engine, address=address, workers=workers,
+            watch=live.show if sys.stderr.isatty() else None,
+        )  # fmt: skip
     page = write(folder, table, typed())
-    print(json.dumps(table.describe(), ensure_ascii=False) if as_json else table)
-    if not as_json:
-        print(f"report: {page}")
+    answer(table.describe(), as_json, lambda: print(f"{table}\nreport: {page}"))
     if table.failed:
         raise WorkError(f"runs that failed: {len(table.failed)}; their seeds are left out: repeat the command")

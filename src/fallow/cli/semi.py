@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fallow.base.errors import RequestError, Stopped, WorkError
-from fallow.cli.train import free_folder, percent
+from fallow.base.errors import RequestError, WorkError
+from fallow.cli import options
+from fallow.cli.train import percent
+from fallow.cli.wrapper import answer, free_folder, needs_out, working
 
 if TYPE_CHECKING:
     from fallow.semi import Study
@@ -31,41 +32,36 @@ def semi(
     ] = None,
     ood: Annotated[str | None, typer.Option(help="images of other classes to mix in: a folder, .npz or name")] = None,
     ood_classes: Annotated[
-        str | None, typer.Option(help="or classes of DATA, by commas, that are to be foreign ones")
+        str | None, typer.Option(help="or classes of DATA, separated by commas, that count as foreign")
     ] = None,
     ood_share: Annotated[float, typer.Option(help="of the unlabelled images that are foreign")] = 0.5,
-    size: Annotated[int | None, typer.Option(help="side of the images of a folder, in pixels")] = None,
+    size: options.Size = None,
     model: Annotated[
         str, typer.Option(help="the classifier; for a GPU: wideresnet --steps 512 --epochs 200")
     ] = "scnn:width=8,dense=64",
     network: Annotated[str, typer.Option(help="the confidence network; default: like the model")] = "",
-    epochs: Annotated[int, typer.Option()] = 20,
+    epochs: options.Epochs = 20,
     steps: Annotated[int, typer.Option(help="in an epoch")] = 50,
     batch_size: Annotated[int, typer.Option(help="labelled images in a step")] = 64,
-    lr: Annotated[float, typer.Option()] = 0.03,
-    weight_decay: Annotated[float, typer.Option()] = 5e-4,
+    lr: options.Rate = 0.03,
+    weight_decay: options.Decay = 5e-4,
     baseline: Annotated[
         bool, typer.Option("--baseline/--no-baseline", help="train on the labels alone too, to compare with")
     ] = True,
     controls: Annotated[
         bool, typer.Option("--controls", help="what the number of a confidence network must be compared with")
     ] = False,
-    engine: Annotated[str, typer.Option(help="local, ray or dask")] = "local",
-    address: Annotated[str | None, typer.Option(help="of the cluster; without one, it is started here")] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="trainings side by side; default: as many as there are GPUs, or else cores")
-    ] = None,
-    seed: Annotated[int, typer.Option()] = 0,
+    engine: options.Engine = "local",
+    address: options.Address = None,
+    workers: options.Workers = None,
+    seed: options.Seed = 0,
     out: Annotated[Path | None, typer.Option(help="the study's folder; default: the next free one in runs/")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="go on with the study in --out, as it does without being told")
-    ] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    resume: options.Resume = False,
+    device: options.Device = "auto",
+    as_json: options.Json = False,
 ) -> None:
     """Train on a few labels of DATA and many images without, and see what the unlabelled ones brought."""
-    if resume and out is None:
-        raise RequestError("--resume needs --out: the folder of the study to go on with")
+    needs_out(resume, out)
     import torch
 
     from fallow.cli.live import Live
@@ -80,19 +76,13 @@ def semi(
         raise RequestError(f"--controls are those of --method confidence, and this is {plan.kind}")
     folder = out or free_folder(plan.data, plan.kind, seed)
     gpus = 0 if device == "cpu" else torch.cuda.device_count()
-    try:
-        with Live() as live:
-            done = study(
-                plan, folder, baseline=baseline, controls=controls, engine=engine, address=address,
-                workers=gpus if workers is None and gpus else workers, device=device,
-                watch=live.show if sys.stderr.isatty() else None,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        raise Stopped(f"stopped: the same command with --out {folder} goes on") from None
-    if as_json:
-        print(json.dumps(done.describe() | {"out": str(folder)}, ensure_ascii=False))
-    else:
-        _report(done)
+    with working(folder, resumes="the same command with --out {folder} resumes it"), Live() as live:
+        done = study(
+            plan, folder, baseline=baseline, controls=controls, engine=engine, address=address,
+            workers=gpus if workers is None and gpus else workers, device=device,
+            watch=live.show if sys.stderr.isatty() else None,
+        )  # fmt: skip
+    answer(done.describe() | {"out": str(folder)}, as_json, lambda: _report(done))
     if done.failed:
         name, reason = next(iter(done.failed.items()))
         raise WorkError(f"trainings that failed: {len(done.failed)}, first {name}: {reason}")

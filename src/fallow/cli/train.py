@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fallow.base import toml
-from fallow.base.errors import RequestError, Stopped, unknown
+from fallow.base.errors import unknown
+from fallow.cli import options
+from fallow.cli.wrapper import AGAIN, answer, free_folder, needs_out, working
 
 if TYPE_CHECKING:
     from fallow.training.fit import Result
@@ -36,7 +36,7 @@ def _read(ctx: typer.Context, path: Path | None) -> Path | None:
 
 def train(
     ctx: typer.Context,
-    data: Annotated[str, typer.Argument(help="a bundled name (digits, synthetic:alpha=0.5) or a path")],
+    data: options.Data,
     settings: Annotated[
         Path | None,
         typer.Option(is_eager=True, callback=_read, help="a TOML file of these options, as fallow tune keeps one"),
@@ -44,107 +44,68 @@ def train(
     method: Annotated[
         str, typer.Option(help="with settings, and summed: seal:scale=0.1 or llf+sagd (see: fallow list methods)")
     ] = "normal",
-    model: Annotated[
-        str | None, typer.Option(help="scnn, resnet18:width=16, … or your module:factory; default by the data")
-    ] = None,
-    split: Annotated[
-        str, typer.Option(help="where late layers begin: auto (as in the papers), layer3, 2 (blocks) or 0.5")
-    ] = "auto",
-    weights: Annotated[Path | None, typer.Option(help="pretrained weights to start from")] = None,
-    keep: Annotated[int | None, typer.Option("--train", help="keep this many training examples")] = None,
-    val: Annotated[float, typer.Option(help="share of the training examples for validation")] = 0.2,
+    model: options.Model = None,
+    split: options.Split = "auto",
+    weights: options.Weights = None,
+    keep: options.Train = None,
+    val: options.Val = 0.2,
+    target: options.Target = None,
+    metric: options.Metric = None,
     generations: Annotated[int, typer.Option(help="the first, ordinary one included")] = 4,
-    epochs: Annotated[int, typer.Option(help="in each generation")] = 20,
-    batch_size: Annotated[int, typer.Option()] = 32,
+    epochs: options.Epochs = 20,
+    batch_size: options.BatchSize = 32,
     optimizer: Annotated[str, typer.Option(help="sgd or adamw")] = "sgd",
-    lr: Annotated[float, typer.Option(help="the initial learning rate")] = 0.01,
+    lr: options.Rate = 0.01,
     momentum: Annotated[float, typer.Option()] = 0.9,
-    weight_decay: Annotated[float, typer.Option()] = 5e-4,
+    weight_decay: options.Decay = 5e-4,
     schedule: Annotated[
         str, typer.Option(help="cosine, constant or plateau (halve when validation stalls)")
     ] = "cosine",
     warmup: Annotated[float, typer.Option(help="epochs of warm-up in each generation")] = 0.0,
-    label_smoothing: Annotated[float, typer.Option()] = 0.1,
-    clip: Annotated[float | None, typer.Option(help="the largest norm of the gradient")] = None,
+    label_smoothing: options.Smoothing = 0.1,
+    clip: options.Clip = None,
     accumulate: Annotated[int, typer.Option(help="micro-batches in a batch")] = 1,
-    precision: Annotated[str, typer.Option(help="float32 or bf16")] = "float32",
+    precision: Annotated[str, typer.Option(help="float32, bf16 or float64")] = "float32",
     patience: Annotated[
         int | None, typer.Option(help="end a generation after this many looks at validation without a lower loss")
     ] = None,
-    augment: Annotated[str, typer.Option(help="none, flip, crop, flip+crop or auto")] = "auto",
+    augment: options.Augment = "auto",
     evaluate_every: Annotated[int, typer.Option(help="epochs between two looks at validation")] = 1,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: options.Seed = 0,
     out: Annotated[Path | None, typer.Option(help="the run's folder; default: the next free one in runs/")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on with the run in --out")] = False,
-    checkpoint_every: Annotated[float, typer.Option(help="seconds between two checkpoints")] = 15.0,
+    resume: options.Resume = False,
+    checkpoint_every: options.Checkpoints = 15.0,
     keep_generations: Annotated[
         bool, typer.Option("--keep-generations", help="keep the weights after every generation, to diagnose them")
     ] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
-    devices: Annotated[int, typer.Option(help="processes, by Lightning Fabric")] = 1,
+    device: options.Device = "auto",
+    devices: options.Devices = 1,
     workers: Annotated[int | None, typer.Option(help="processes that read images too many for memory")] = None,
-    threads: Annotated[int | None, typer.Option(help="threads of torch on the CPU")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    threads: options.Threads = None,
+    as_json: options.Json = False,
 ) -> None:
     """Train one model on DATA and keep it with its record."""
-    if resume and out is None:
-        raise RequestError("--resume needs --out: the folder of the run to go on with")
-    import torch
-
+    needs_out(resume, out)
     from fallow.cli.display import Progress
     from fallow.training.fit import fit
 
-    if threads is not None:
-        if threads < 1:
-            raise RequestError(f"threads is {threads}: one or more are needed")
-        torch.set_num_threads(threads)
     folder = out or free_folder(data, method, seed)
-    try:
-        with Progress() as progress:
-            result = fit(
-                model,
-                data,
-                method,
-                optimizer=optimizer,
-                weights=weights,
-                train=keep,
-                val=val,
-                out=folder,
-                resume=resume,
-                checkpoint_every=checkpoint_every,
-                keep_generations=keep_generations,
-                device=device,
-                devices=devices,
-                workers=workers,
-                observer=progress.show if progress.live else None,
-                generations=generations,
-                epochs=epochs,
-                batch_size=batch_size,
-                lr=lr,
-                momentum=momentum,
-                weight_decay=weight_decay if _given(ctx, "weight_decay") else ctx.meta.get(_DECAYS, weight_decay),
-                schedule=schedule,
-                warmup=warmup,
-                label_smoothing=label_smoothing,
-                clip=clip,
-                accumulate=accumulate,
-                precision=precision,
-                patience=patience,
-                augment=augment,
-                evaluate_every=evaluate_every,
-                split=_split(split),
-                seed=seed,
-            )
-    except KeyboardInterrupt:
-        again = f": the same command with --out {folder} --resume goes on" if (folder / "run.json").exists() else ""
-        raise Stopped(f"stopped{again}") from None
+    decay = weight_decay if _given(ctx, "weight_decay") else ctx.meta.get(_DECAYS, weight_decay)
+    with working(folder, threads=threads, resumes=AGAIN), Progress() as progress:
+        result = fit(
+            model, data, method, optimizer=optimizer, weights=weights, train=keep, val=val, target=target, out=folder,
+            resume=resume, checkpoint_every=checkpoint_every, keep_generations=keep_generations, device=device,
+            devices=devices, workers=workers, observer=progress.show if progress.live else None,
+            generations=generations, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
+            weight_decay=decay, schedule=schedule, warmup=warmup, label_smoothing=label_smoothing, clip=clip,
+            accumulate=accumulate, precision=precision, patience=patience, augment=augment,
+            evaluate_every=evaluate_every, metric=metric, split=as_split(split), seed=seed,
+        )  # fmt: skip
     if result.folder is None:  # another process than the first
         return
     record = json.loads((result.folder / "run.json").read_text("utf-8"))
-    if as_json:
-        print(json.dumps(result.describe() | {"out": str(result.folder), "run": record}, ensure_ascii=False))
-    else:
-        _report(result, record)
+    found = result.describe() | {"out": str(result.folder), "run": record}
+    answer(found, as_json, lambda: _report(result, record))
 
 
 def _given(ctx: typer.Context, name: str) -> bool:
@@ -155,23 +116,29 @@ def _given(ctx: typer.Context, name: str) -> bool:
 
 def _report(result: Result, record: dict[str, Any]) -> None:
     """What was done, generation by generation."""
+    from fallow.data.targets import Target
+    from fallow.evaluate.score import key_of
+
     data = record["data"]
     sizes = ", ".join(f"{data['sizes'][part]} {part}" for part in ("train", "val", "test") if data["sizes"].get(part))
-    print(f"{data['name']}: {sizes} examples of {len(data['classes'])} classes; {record['model']}, {record['method']}")
+    kind = f"{len(data['target']['names'])} classes" if data["target"]["kind"] == "classes" else data["target"]["kind"]
+    print(f"{data['name']}: {sizes} examples of {kind}; {record['model']}, {record['method']}")
     for note in record["notes"]:
         print(f"note: {note}")
     if record["pretrained"]:
         print(record["pretrained"])
     if record.get("partition_table"):
         print(record["partition_table"])
-    print()
+    metric = Target.of(data["target"]).metric(record["settings"]["metric"])
+    keys = [key_of(part, metric.name) for part in ("train", "val", "test")]
+    show = percent if metric.share else lambda value: "-" if value is None else f"{value:.4g}"
+    print("" if metric.name == "accuracy" else f"\n{metric.words}:")
     print("generation  epochs  forgot to  training   validation (best)         test (best)")
     for row in result.generations:
         last, best = row["last"], row.get("best", {})
         forgot = percent(row.get("forgot_to"))
-        val = f"{percent(last.get('val_accuracy'))} ({percent(best.get('val_accuracy'))})"
-        test = f"{percent(last.get('test_accuracy'))} ({percent(best.get('test_accuracy'))})"
-        fitted = percent(last.get("train_accuracy"))
+        val, test = (f"{show(last.get(key))} ({show(best.get(key))})" for key in keys[1:])
+        fitted = show(last.get(keys[0]))
         print(f"{row['generation']:>10}  {row['epochs']:>6}  {forgot:>9}  {fitted:>8}  {val:>18}  {test:>18}")
     kept = [row["forgot_to"] for row in result.generations if row.get("forgot_to") is not None]
     if kept and min(kept) > 0.9:
@@ -207,7 +174,7 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
-def _split(text: str) -> str | int | float:
+def as_split(text: str) -> str | int | float:
     """2 is a number of blocks, 0.5 a share of them, anything else a path."""
     for kind in (int, float):
         try:
@@ -215,13 +182,3 @@ def _split(text: str) -> str | int | float:
         except ValueError:
             continue
     return text
-
-
-def free_folder(data: str, method: str, seed: int) -> Path:
-    """The next free folder in runs/, named after what runs there."""
-    stem = re.sub(r"[^A-Za-z0-9.+=-]+", "_", f"{Path(data).stem or data}-{method}-seed{seed}")
-    for number in range(1, sys.maxsize):
-        folder = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
-        if not folder.exists():
-            return folder
-    raise AssertionError("unreachable")

@@ -236,6 +236,11 @@ class Context:
         """Time spent, in all the processes that worked on this run one after another."""
         return self.earlier + time.monotonic() - self.started
 
+    def close(self) -> None:
+        """Let another process work in the run's folder."""
+        if self.folder is not None:
+            self.folder.release()
+
     def state(self) -> dict[str, Any]:
         """Everything that the rest of the training depends on."""
         return {

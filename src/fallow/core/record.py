@@ -15,7 +15,10 @@ from torch import Tensor
 
 from fallow.base import files
 from fallow.base.errors import RequestError, WorkError
+from fallow.base.lock import hold, let_go
 from fallow.core import checkpoint
+
+LOCK = "lock"  # held by the process that trains
 
 
 class RunFolder:
@@ -46,26 +49,34 @@ class RunFolder:
             raise RequestError(f"{self.path} is a file: --out needs a folder")
         known = self.path / "run.json"
         if not known.exists():
-            if self.path.is_dir() and not all(map(files.is_leftover, self.path.iterdir())):
+            strangers = self.path.is_dir() and [p for p in self.path.iterdir() if p.name != LOCK]
+            if strangers and not all(map(files.is_leftover, strangers)):
                 raise RequestError(f"{self.path} holds other files and no run: choose an empty or a new folder")
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise WorkError(f"cannot make the folder {self.path}: {error.strerror}") from error
+            self._hold()
             files.write_json(known, identity | remarks | {"versions": versions()})
             files.sweep(self.path)
             return
         if not resume:
-            raise RequestError(
-                f"{self.path} already holds a run: add --resume to go on with it, or choose another --out"
-            )
+            raise RequestError(f"{self.path} already holds a run: add --resume to resume it, or choose another --out")
         try:
             stored = json.loads(known.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise RequestError(f"{known} cannot be read ({error}): choose another --out") from error
         if difference := _difference(stored, plain):
             raise RequestError(f"{self.path} holds another run: {difference}; choose another --out")
+        self._hold()
         files.sweep(self.path)
+
+    def _hold(self) -> None:
+        hold(self.path / LOCK, f"another process is at work in {self.path}: wait for it, or choose another --out")
+
+    def release(self) -> None:
+        """Let another process work here."""
+        let_go(self.path / LOCK)
 
     def result(self) -> dict[str, Any] | None:
         """The outcome, when the run is complete."""
@@ -74,13 +85,13 @@ class RunFolder:
 
     def write_history(self, history: list[dict[str, Any]]) -> None:
         """Make ``metrics.jsonl`` hold just these epochs (a resumed run drops what came after its checkpoint)."""
-        files.write(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in history).encode())
+        files.write(self.path / "metrics.jsonl", "".join(files.dumps(row) + "\n" for row in history).encode())
 
     def append(self, row: dict[str, Any]) -> None:
         """Add one epoch to ``metrics.jsonl``."""
         try:
             with open(self.path / "metrics.jsonl", "a") as file:
-                file.write(json.dumps(row) + "\n")
+                file.write(files.dumps(row) + "\n")
         except OSError as error:
             raise WorkError(f"cannot write {self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
@@ -90,9 +101,16 @@ class RunFolder:
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The checkpoint to go on from, if there is one."""
-        if not self.checkpoint.exists():
+        previous = self.checkpoint.with_name(self.checkpoint.name + ".previous")
+        if not self.checkpoint.exists() and not previous.exists():
             return None
-        state = checkpoint.load(self.checkpoint)
+        try:
+            state = checkpoint.load(self.checkpoint)
+        except RequestError:
+            if not previous.exists():
+                raise
+            state = checkpoint.load(previous)  # a little is trained again, to the same bits
+            previous.replace(self.checkpoint)
         if self.run and state.get("run") != self.run:  # only the first process has opened the folder
             raise RequestError(f"{self.checkpoint} is of another run than run.json: delete it to start this run again")
         return state

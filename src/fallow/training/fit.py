@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,8 +116,9 @@ def fit(
     """
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):  # torch warns where it has to guess
         ctx = prepare(model, data, method, **options)
-        loop.run(ctx)
-        return result_of(ctx)
+        with closing(ctx):
+            loop.run(ctx)
+            return result_of(ctx)
 
 
 @with_signature

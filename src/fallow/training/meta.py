@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,9 +90,9 @@ def fewshot(
             **(defaults | options),
         )
         test, ctx.test = ctx.test, None  # judged here, task by task, and not by the loop
-        loop.run(ctx)
-        result = result_of(ctx)
-        return _judged(ctx, result, test)
+        with closing(ctx):
+            loop.run(ctx)
+            return _judged(ctx, result_of(ctx), test)
 
 
 def _judged(ctx: Context, result: Result, test: Any) -> FewShotResult:

@@ -1,0 +1,40 @@
+"""Options that several verbs share, each with its one meaning and its one line of help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Data = Annotated[str, typer.Argument(help="a bundled name (digits, synthetic:alpha=0.5) or a path")]
+Train = Annotated[int | None, typer.Option("--train", help="keep this many training examples")]
+Val = Annotated[float, typer.Option(help="share of the training examples for validation")]
+Size = Annotated[int | None, typer.Option(help="side of the images of a folder, in pixels")]
+Target = Annotated[str | None, typer.Option(help="classes, numbers, labels or dense, where the answers do not show it")]
+Metric = Annotated[
+    str | None,
+    typer.Option(help="what chooses and judges: balanced-accuracy, auroc, mae, …; default by the target"),
+]
+Model = Annotated[
+    str | None, typer.Option(help="scnn, resnet18:width=16, … or your module:factory; default by the data")
+]
+Weights = Annotated[Path | None, typer.Option(help="pretrained weights to start from")]
+Epochs = Annotated[int, typer.Option(help="in each generation")]
+BatchSize = Annotated[int, typer.Option(help="examples in a step, over all processes")]
+Rate = Annotated[float, typer.Option(help="the initial learning rate")]
+Decay = Annotated[float, typer.Option(help="weight decay")]
+Smoothing = Annotated[float, typer.Option(help="label smoothing")]
+Augment = Annotated[str, typer.Option(help="none, flip, crop, flip+crop or auto")]
+Clip = Annotated[float | None, typer.Option(help="the largest norm of the gradient")]
+Split = Annotated[str, typer.Option(help="where late layers begin: layer3, 2 (blocks), 0.5, or auto as in the papers")]
+Seed = Annotated[int, typer.Option(help="of the split, the initial weights and the order of the batches")]
+Resume = Annotated[bool, typer.Option("--resume", help="resume what is in --out")]
+Checkpoints = Annotated[float, typer.Option(help="seconds between two checkpoints")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")]
+Devices = Annotated[int, typer.Option(help="processes, by Lightning Fabric")]
+Threads = Annotated[int | None, typer.Option(help="threads of torch on the CPU")]
+Engine = Annotated[str, typer.Option(help="where the runs work: local, ray or dask")]
+Address = Annotated[str | None, typer.Option(help="of the cluster; without one, it is started here")]
+Workers = Annotated[int | None, typer.Option(help="runs side by side; default: as many as there are cores")]
+Json = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
