@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -39,8 +40,9 @@ def _sync(folder: Path) -> None:
         return
     try:
         os.fsync(handle)
-    except OSError:
-        pass
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EIO):  # others: this system does not sync folders
+            raise
     finally:
         os.close(handle)
 
