@@ -57,7 +57,8 @@ def keep(comparison: Comparison, winner: Outcome) -> Best:
     shutil.copyfile(run / "run.json", home / "run.json")
     shutil.copyfile(run / f"{comparison.plan.score}.safetensors", home / "best.safetensors")
     predictor = Predictor(home)
-    confusion, mistakes = _mistakes(predictor, comparison, winner)
+    classified = comparison.loaded[comparison.source_of(winner)].target.kind == "classes"
+    confusion, mistakes = _mistakes(predictor, comparison, winner) if classified else ([], [])
     array = f"an array of {'×'.join(map(str, ('N', *predictor.shape)))}"
     examples, kind = ('["image.png"]', f"or {array}") if predictor.pictures else ("x", array)
     snippet = SNIPPET.format(folder=str(comparison.folder), examples=examples, kind=kind)

@@ -148,7 +148,7 @@ def _write_figures(folder: Path, drawings: dict[str, Drawing]) -> None:
 
 def heat_map(best: Best) -> Drawing | None:
     """The confusion as a figure, where there are few enough classes."""
-    return confusion(best.classes, best.confusion) if 1 < len(best.classes) <= CLASSES else None
+    return confusion(best.classes, best.confusion) if best.confusion and 1 < len(best.classes) <= CLASSES else None
 
 
 def verdict(row: Row, control: str | None = None) -> tuple[str, str]:
