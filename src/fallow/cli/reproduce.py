@@ -19,7 +19,7 @@ def reproduce(
     out: Annotated[Path | None, typer.Option(help="the table's folder; default: reproduced/NAME")] = None,
     engine: Annotated[str, typer.Option(help="local, ray or dask")] = "local",
     address: Annotated[str | None, typer.Option(help="of the cluster; without one, it is started here")] = None,
-    workers: Annotated[int | None, typer.Option(help="runs side by side; default: as many as there are cores")] = None,
+    workers: Annotated[int | None, typer.Option(help="runs side by side; default: one for each core")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Run one of the papers' tables and print ours beside theirs.

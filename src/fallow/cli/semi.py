@@ -52,14 +52,10 @@ def semi(
     ] = False,
     engine: Annotated[str, typer.Option(help="local, ray or dask")] = "local",
     address: Annotated[str | None, typer.Option(help="of the cluster; without one, it is started here")] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="trainings side by side; default: as many as there are GPUs, or else cores")
-    ] = None,
+    workers: Annotated[int | None, typer.Option(help="trainings side by side; default: one per GPU or core")] = None,
     seed: Annotated[int, typer.Option()] = 0,
     out: Annotated[Path | None, typer.Option(help="the study's folder; default: the next free one in runs/")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="go on with the study in --out, as it does without being told")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="go on with the study in --out, as it does anyway")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:

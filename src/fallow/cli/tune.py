@@ -34,9 +34,7 @@ def tune(
     out: Annotated[Path | None, typer.Option(help="the folder; default: tuned/NAME")] = None,
     engine: Annotated[str, typer.Option(help="local, ray or dask")] = "local",
     address: Annotated[str | None, typer.Option(help="of the cluster; without one, it is started here")] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="trainings side by side; default: as many as there are cores")
-    ] = None,
+    workers: Annotated[int | None, typer.Option(help="trainings side by side; default: one for each core")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
