@@ -66,7 +66,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Pictures:
     ]
     trainings = {(asked.seed,): runs(asked, [CONFIDENCE], f"-{asked.seed}")[CONFIDENCE] for asked in plans}
     at, done = each.all(trainings)
-    found = [outcome(CONFIDENCE, each.place(trainings[(seed,)]), at[(seed,)]) for seed in done]
+    found = [outcome(CONFIDENCE, each.folder / "runs" / trainings[(seed,)].name, at[(seed,)]) for seed in done]
     cells = []
     for row, key in SERIES.items():
         for epoch in range(EPOCHS):

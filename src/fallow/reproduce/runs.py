@@ -23,11 +23,10 @@ from fallow.reproduce.table import Table
 from fallow.training.fit import digest
 
 Key = tuple[Any, ...]  # what a value is of, the seed last: ("LW", 3)
+Found = tuple[dict[Key, Any], list[Any]]  # values by key, and the seeds of which none is missing
 
 
-def reproduce(
-    name: str, folder: Path, *, seeds: int | None = None, data_dir: Path | None = None, **how: Any
-) -> Table:  # fmt: skip
+def reproduce(name: str, folder: Path, *, seeds: int | None = None, data_dir: Path | None = None, **how: Any) -> Table:
     """One of the papers' tables; its runs are kept in the folder, where the same call resumes them.
 
     ``how`` is for :func:`fallow.experiment.run`: ``engine``, ``address``, ``workers``, ``watch``.
@@ -54,9 +53,7 @@ class Runs:
     how: dict[str, Any]
     failed: dict[str, str] = field(default_factory=dict)  # the reasons, by the run's name
 
-    def __call__(
-        self, work: Callable[..., Any], jobs: Mapping[Key, Sequence[Any]]
-    ) -> tuple[dict[Key, Any], list[Any]]:  # fmt: skip
+    def __call__(self, work: Callable[..., Any], jobs: Mapping[Key, Sequence[Any]]) -> Found:
         """``work(folder, *arguments)`` for the arguments of every job; see :meth:`all`."""
         names = list(signature(work).parameters)[1:]
         runs = {}
@@ -67,7 +64,7 @@ class Runs:
             runs[key] = Run(named(key), f"{work.__module__}:{work.__name__}", plain, paths=paths)
         return self.all(runs)
 
-    def all(self, runs: Mapping[Key, Run]) -> tuple[dict[Key, Any], list[Any]]:
+    def all(self, runs: Mapping[Key, Run]) -> Found:
         """The values by key, and the seeds of which no run failed: with these alone, rows can be paired."""
         used = {Path(path) for run in runs.values() for path in run.paths.values() if self._theirs(path)}
         for path in sorted(used):
@@ -83,10 +80,6 @@ class Runs:
             name, reason = next(iter(self.failed.items()))
             raise WorkError(f"{len(self.failed)} of {len(runs)} runs failed, too many for a table, {name}: {reason}")
         return at, whole
-
-    def place(self, run: Run) -> Path:
-        """The folder of a run that is done."""
-        return self.folder / "runs" / run.name
 
     def _theirs(self, value: Any) -> bool:
         """Whether this is a file of the user's data: what is in it counts, not where it is."""

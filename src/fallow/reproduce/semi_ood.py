@@ -53,7 +53,11 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     }
     at, done = each.all(trainings)
     found = [
-        {key: outcome(key, each.place(one), at[key, seed]) for (key, s), one in trainings.items() if s == seed}
+        {
+            key: outcome(key, each.folder / "runs" / one.name, at[key, seed])
+            for (key, s), one in trainings.items()
+            if s == seed
+        }
         for seed in done
     ]
     cells, values = [], {}
