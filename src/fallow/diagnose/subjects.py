@@ -81,6 +81,10 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _load(record: dict[str, Any], moved: str | None, folder: Path) -> Data:
+    kind = record["data"].get("target", {"kind": "tasks"})["kind"]
+    if kind != "classes" or "shots" in record["data"]:
+        what = "tasks" if "shots" in record["data"] else kind
+        raise RequestError(f"{folder} was trained on {what}: diagnose measures networks that tell classes apart")
     origin = dict(record.get("origin") or {})
     if moved is not None:
         origin["source"] = moved

@@ -11,7 +11,7 @@ from fallow.hypergradients.implicit import FAR
 from fallow.report.intervals import Bar, forest
 from fallow.report.page import Page, Section
 from fallow.report.pieces import Column, figure, paragraph, table
-from fallow.report.shown import ACCURACY, PLAIN, Shown
+from fallow.report.shown import PLAIN, Shown
 from fallow.report.words import many, number
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ NAMES = {"none": "no decay", "grid": "grid of {n}", "equal": "as much of the gri
 BESIDE = {"tuned.toml": "settings for fallow train --settings", "tuned.json": "every number", "runs/": "the trainings"}
 
 
-def write(tuned: Tuned, per: str, grid: int, command: str = "", shown: Shown = ACCURACY) -> Path:
+def write(tuned: Tuned, per: str, grid: int, command: str = "") -> Path:
     """Write ``tuned.html`` into the folder; its path."""
     bars = [Bar(layer, decay, None, None, [], "plain", number(decay, 3)) for layer, decay in tuned.decay.items()]
     says = "Weight decay by layer: " + ", ".join(f"{bar.label} {bar.words}" for bar in bars)
@@ -31,6 +31,7 @@ def write(tuned: Tuned, per: str, grid: int, command: str = "", shown: Shown = A
         "Learned on validation by implicit gradients while the network trained; the mean over the second half of the "
         "training, and over the seeds."
     )
+    shown = Shown.of(tuned.metric)
     test = f"Test {shown.words}"
     ways = paragraph(
         "What is chosen is chosen on validation; test is looked at once, of the chosen. Cost is counted in plain "
@@ -38,12 +39,12 @@ def write(tuned: Tuned, per: str, grid: int, command: str = "", shown: Shown = A
     )
     columns: list[Column] = ["Way", "Trainings’ worth", "Validation loss", test, ("Decay chosen", "")]
     caption = f"Means over {many(len(tuned.arms[0].passes), 'seed')}; {shown.axis('test')}."
-    worth = table(caption, columns, rows(tuned, grid, shown))
+    worth = table(caption, columns, rows(tuned, grid))
     doubts = [paragraph(note, kind="note") for note in notes(tuned)]
     page = Page(
         title=f"A weight decay per {per}",
         verb="fallow tune",
-        sentence=sentence(tuned, shown),
+        sentence=sentence(tuned),
         sections=[
             Section("The decay of every layer", [learned, figure(drawn)], "decay"),
             Section("What it is worth", [ways, worth, *doubts], "worth"),
@@ -59,9 +60,10 @@ def write(tuned: Tuned, per: str, grid: int, command: str = "", shown: Shown = A
     return page.write(tuned.folder / "tuned.html")
 
 
-def sentence(tuned: Tuned, shown: Shown = ACCURACY) -> str:
+def sentence(tuned: Tuned) -> str:
     """What learning the decay is worth, in words."""
-    by = {arm.name: fmean(arm.test_accuracy) for arm in tuned.arms}
+    shown = Shown.of(tuned.metric)
+    by = {arm.name: fmean(arm.test) for arm in tuned.arms}
     to_grid, to_none = (shown.difference(by["learned"] - by[other], 2) for other in ("grid", "none"))
     sure, points = "", " points" if shown.share else ""
     if (found := tuned.against_grid) is not None:
@@ -86,15 +88,15 @@ def notes(tuned: Tuned) -> list[str]:
     return found
 
 
-def rows(tuned: Tuned, grid: int, shown: Shown = ACCURACY) -> list[list[str]]:
+def rows(tuned: Tuned, grid: int) -> list[list[str]]:
     """The arms: what each cost in plain trainings, and what it gave."""
-    unit = tuned.arms[0].passes[0]  # of one plain training
+    unit, shown = tuned.arms[0].passes[0], Shown.of(tuned.metric)  # of one plain training
     return [
         [
             NAMES[arm.name].format(n=grid),
             f"{fmean(arm.passes) / unit:.1f}",
             f"{fmean(arm.val_loss):.4f}",
-            shown.full(fmean(arm.test_accuracy), 2),
+            shown.full(fmean(arm.test), 2),
             _chosen(arm),
         ]
         for arm in tuned.arms

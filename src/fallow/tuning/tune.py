@@ -18,6 +18,8 @@ from fallow.base.errors import RequestError, WorkError, unknown
 from fallow.base.files import write, write_json
 from fallow.core.settings import Settings
 from fallow.data import Data, load
+from fallow.evaluate.metrics import Metric
+from fallow.evaluate.score import key_of
 from fallow.evaluate.statistics import Difference, paired
 from fallow.experiment import Outcomes, Run, State
 from fallow.training.fit import fit, prepare
@@ -35,7 +37,7 @@ class Arm(NamedTuple):
     name: str
     passes: list[float]
     val_loss: list[float]
-    test_accuracy: list[float]
+    test: list[float]  # the metric
     decay: list[str]
 
 
@@ -45,11 +47,12 @@ class Tuned:
 
     decay: dict[str, float]
     arms: list[Arm]
-    against_grid: Difference | None  # test accuracy of the learned decay above the grid's; None with one seed
+    against_grid: Difference | None  # the metric on test, learned minus the grid's; None with one seed
     unsettled: float  # norm of the training gradient at the last meta-update over the validation's; 0 is a minimum
     folder: Path
     file: Path  # settings for ``fallow train --settings``
     failed: dict[str, str]  # runs that are missing, and why
+    metric: Metric
 
     @property
     def share(self) -> float:
@@ -61,6 +64,7 @@ class Tuned:
         """As plain values."""
         against = None if self.against_grid is None else self.against_grid._asdict()
         return {
+            "metric": self.metric.name,
             "decay": self.decay,
             "arms": [arm._asdict() for arm in self.arms],
             "share": round(self.share, 4),
@@ -209,6 +213,9 @@ def _gather(found: Outcomes, trials: Mapping[tuple[str, int], Run], folder: Path
         name, reason = next(iter(failed.items()))
         raise WorkError(f"{len(failed)} of {len(trials)} trainings failed, too many to compare, {name}: {reason}")
 
+    metric = data.target.metric()
+    grain = 1 / data.describe()["sizes"]["test"] if metric.name == "accuracy" else 0.0
+
     def arm(name: str, spent: Mapping[int, list[str]], choices: Mapping[int, list[str]]) -> Arm:
         """For every seed: the trainings that were paid for, and those of which validation chooses one."""
         best = [min(choices[s], key=lambda one: values[one, s]["last"]["val_loss"]) for s in seeds]
@@ -217,7 +224,7 @@ def _gather(found: Outcomes, trials: Mapping[tuple[str, int], Run], folder: Path
             name,
             [round(sum(values[one, s]["passes"] for one in spent[s]), 1) for s in seeds],
             [last["val_loss"] for last in lasts],
-            [last["test_accuracy"] for last in lasts],
+            [last[key_of("test", metric.name)] for last in lasts],
             best,
         )
 
@@ -235,13 +242,12 @@ def _gather(found: Outcomes, trials: Mapping[tuple[str, int], Run], folder: Path
     return Tuned(
         decay={layer: float(f"{mean([one[layer] for one in decays]):.3g}") for layer in decays[0]},
         arms=arms,
-        against_grid=paired(
-            mine.test_accuracy, arms[1].test_accuracy, overlap=data.overlap, grain=1 / data.describe()["sizes"]["test"]
-        ),
+        against_grid=paired(mine.test, arms[1].test, overlap=data.overlap, grain=grain),
         unsettled=max(meta["gradient_norm"] / meta["val_gradient_norm"] for meta in last),
         folder=folder,
         file=folder / "tuned.toml",
         failed=failed,
+        metric=metric,
     )
 
 
