@@ -222,7 +222,7 @@ def test_quick_and_defaults(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
         (["--plan", "gone.toml"], "the plan gone.toml cannot be read: No such file or directory"),
         (["--plan", "bad.toml"], "unknown key of a plan 'metods': did you mean 'methods'?"),
         (["--plan", "odd.toml"], "settings of a plan cannot be 3"),
-        (["--plan", "broken.toml"], "the plan broken.toml is no TOML"),
+        (["--plan", "broken.toml"], "the plan broken.toml is not valid TOML"),
         (["--sedes", "3"], "No such option: --sedes"),
         (["digits"], "data 'digits' is named twice"),
     ],

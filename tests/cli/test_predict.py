@@ -83,7 +83,7 @@ def test_a_comparison_uses_its_winner(run: Run, cats: Path) -> None:
         (["gone", "images/cat/0.png"], "gone holds no run: give the folder of a run, or of a comparison"),
         (["images", "images/cat/0.png"], "images holds no run"),
         (["strange", "images/cat/0.png"], "strange holds no run"),
-        (["half", "images/cat/0.png"], "half has no best.safetensors: the run is not finished, go on with it first"),
+        (["half", "images/cat/0.png"], "half has no best.safetensors: the run is not finished: resume it first"),
         (["old", "images/cat/0.png"], "old is of an older fallow, which did not keep how to normalise: train it anew"),
         (["foreign", "images/cat/0.png"], "foreign trained my.module:net, which fallow cannot build"),
     ],

@@ -181,7 +181,7 @@ def test_pretrained_weights(train: Run) -> None:
         in train("--out", "c", "--weights", "other.safetensors").refused()
     )
     line = train("--out", "b", "--weights", "a/last.safetensors", "--resume").refused()
-    assert "its weights is" in line  # other weights are another run
+    assert "its weights are" in line  # other weights are another run
     assert not Path("c").exists()
 
 

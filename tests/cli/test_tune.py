@@ -111,7 +111,7 @@ def test_trainings_that_fail_are_left_out(tune: Run, tmp_path: Path, monkeypatch
     assert seed["failed"] == {
         "learning-seed0": "the loss became nan", "learned-seed0": "it comes after learning-seed0, which failed"
     }  # fmt: skip
-    assert [arm["test_accuracy"] for arm in seed["arms"]] == [arm["test_accuracy"][1:] for arm in whole["arms"]]
+    assert [arm["test"] for arm in seed["arms"]] == [arm["test"][1:] for arm in whole["arms"]]
     (tmp_path / "t/runs/learning-seed1").rename(tmp_path / "gone")
     (tmp_path / "t/experiment.db").unlink()
     none = tuned(lambda *given, **__: "implicit" in given[2])
@@ -153,7 +153,7 @@ def test_a_settings_file_that_is_wrong(run: Run, tmp_path: Path) -> None:
         (tmp_path / "s.toml").write_text(text)
         return run("train", "synthetic", "--model", "mlp:hidden=4", "--settings", "s.toml", "--out", "r").refused()
 
-    assert "is no TOML" in refused("epochs = ")
+    assert "is not valid TOML" in refused("epochs = ")
     assert "unknown setting in s.toml 'epoch': did you mean 'epochs'?" in refused("epoch = 3")
     assert "unknown layer in weight_decay 'hed': did you mean 'head'?" in refused(
         "[weight_decay]\nhidden1 = 0.1\nhead = 0\nhed = 1"

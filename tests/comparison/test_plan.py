@@ -76,7 +76,7 @@ def test_wrong_plans(changes: dict[str, Any], answer: str) -> None:
 @pytest.mark.parametrize("content", [b"data = [", b"\xff\xfe", b"data = 1\ndata = 2"])
 def test_a_file_that_is_no_toml(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_bytes(content)
-    with pytest.raises(RequestError, match=r"plan\.toml is no TOML"):
+    with pytest.raises(RequestError, match=r"plan\.toml is not valid TOML"):
         Plan.read(tmp_path / "plan.toml")
     with pytest.raises(RequestError, match=r"gone\.toml cannot be read: No such file"):
         Plan.read(tmp_path / "gone.toml")

@@ -23,7 +23,7 @@ def read(path: Path, what: str) -> dict[str, Any]:
     except OSError as error:
         raise RequestError(f"the {what} {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RequestError(f"the {what} {path} is no TOML: {error}") from error
+        raise RequestError(f"the {what} {path} is not valid TOML: {error}") from error
 
 
 def text(values: Mapping[str, Any]) -> str:

@@ -56,7 +56,7 @@ def compare(
 ) -> Comparison:
     """Compare methods on data at equal compute, and say with statistics which helps.
 
-    Interrupted, the same call goes on; asked for more methods or seeds, it runs what is missing.
+    Interrupted, the same call resumes it; asked for more methods or seeds, it runs what is missing.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Carry out a plan: what is missing runs, side by side; killed anywhere, the same call goes on."""
+"""Carry out a plan: what is missing runs, side by side; killed anywhere, the same call resumes it."""
 
 from __future__ import annotations
 

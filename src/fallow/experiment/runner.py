@@ -1,4 +1,4 @@
-"""Run what a policy wants, side by side; killed anywhere, the same call goes on."""
+"""Run what a policy wants, side by side; killed anywhere, the same call resumes it."""
 
 from __future__ import annotations
 

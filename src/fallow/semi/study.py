@@ -64,7 +64,7 @@ class Study:
 def study(plan: Plan, folder: Path, *, baseline: bool = True, controls: bool = False, **how: Any) -> Study:
     """Train, side by side where there are cores, and write ``study.json`` and ``semi.html`` into the folder.
 
-    Interrupted, the same call goes on. ``how`` is for :func:`fallow.experiment.run`: ``engine``, ``address``,
+    Interrupted, the same call resumes it. ``how`` is for :func:`fallow.experiment.run`: ``engine``, ``address``,
     ``workers``, ``device``, ``watch``.
     """
     data = gather(plan)

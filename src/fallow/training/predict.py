@@ -60,7 +60,7 @@ class Predictor:
             model = _build(record["model"], self.shape, len(self.classes), folder)
         file = folder / f"{weights}.safetensors"
         if not file.exists():
-            raise RequestError(f"{folder} has no {file.name}: the run is not finished, go on with it first")
+            raise RequestError(f"{folder} has no {file.name}: the run is not finished: resume it first")
         report = models.load_weights(model, file)
         if report.missing or report.wrong_shape:
             raise RequestError(f"{file} lacks {(report.missing + report.wrong_shape)[0]}: it is of another model")

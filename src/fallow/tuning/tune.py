@@ -107,7 +107,7 @@ def tune(
     Labels are not smoothed unless asked: with smoothed labels the network is less sure than the validation loss would
     have it, and the least decay looks best.
 
-    Interrupted, the same call goes on. A point of the grid that fails is left out, and so is a seed of which another
+    Interrupted, the same call resumes it. A point of the grid that fails is left out, and so is a seed of which another
     training does. For ``engine``, ``address``, ``workers``, ``device`` and ``watch`` see :func:`fallow.experiment.run`.
     """
     if per not in PER:
