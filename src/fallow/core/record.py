@@ -150,5 +150,5 @@ def _difference(stored: Any, asked: Any, where: str = "") -> str:
             if difference := _difference(stored.get(key), value, f"{where}{'.' if where else ''}{key}"):
                 return difference
         return ""
-    verb = "are" if where.endswith("s") and "." not in where else "is"
+    verb = "are" if where in ("settings", "method_settings", "weights") else "is"
     return "" if stored == asked else f"its {where} {verb} {stored!r}, not {asked!r}"
