@@ -52,14 +52,8 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
         (key, asked.seed): one for asked in plans for key, one in runs(asked, controls(asked), f"-{asked.seed}").items()
     }
     at, done = each.all(trainings)
-    found = [
-        {
-            key: outcome(key, each.folder / "runs" / one.name, at[key, seed])
-            for (key, s), one in trainings.items()
-            if s == seed
-        }
-        for seed in done
-    ]
+    where, every = each.folder / "runs", trainings.items()
+    found = [{key: outcome(key, where / one.name, at[key, s]) for (key, s), one in every if s == seed} for seed in done]
     cells, values = [], {}
     for row, pair in ROWS.items():
         for column, key in zip(("joint", "frozen"), pair, strict=True):
