@@ -43,7 +43,7 @@ def test_the_verdict_table_and_the_paths(compare: Run) -> None:
     lines = out.splitlines()
     assert lines[1] == "digits · mlp:hidden=4"
     assert re.split(r"\s{2,}", lines[2]) == [
-        "method", "seeds", "test accuracy", "95 % interval", "to normal", "to long", "p (Holm)", "could see", "passes",
+        "method", "seeds", "test accuracy", "95 % interval", "to normal", "to long", "p (Holm)", "detectable", "passes",
         "time", "verdict",
     ]  # fmt: skip
     rows = {line.split()[0]: line for line in lines[3:6]}
@@ -59,7 +59,7 @@ def test_the_verdict_table_and_the_paths(compare: Run) -> None:
         assert Path("out", name).is_file()
 
     assert err[0].startswith(
-        "digits: 60 train, 15 validation, 359 test examples of 10 classes; 3 methods × 2 seeds of "
+        "digits: 60 train, 15 validation, 359 test examples of 10 classes; 3 methods, a race of up to 2 seeds of "
     )
     finished = [line for line in err if line.startswith("[")]
     assert len(finished) == 6  # one line a run, the last ones too
@@ -370,7 +370,7 @@ def test_a_terminal_shows_a_live_table_and_ctrl_c_stops(run: Run) -> None:
         assert word in shown
     assert "Traceback" not in shown
     assert child.returncode == 130, shown
-    assert shown.endswith("fallow: stopped: the same command goes on where it was\r\n")
+    assert shown.endswith("fallow: stopped: the same command resumes it\r\n")
     assert out == ""
     done = len(list(Path("out").glob("runs/*/outcome.json")))
     assert 0 < done < 6

@@ -55,7 +55,7 @@ def test_defaults_and_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     fallow.compare(["digits", "synthetic"], quick=True)
     assert asked == [
         (Plan(data=("digits",), settings={"lr": 0.5, "clip": 1.0}), Path("comparisons/digits")),
-        (Plan(data=("digits", "synthetic"), seeds=2, quick=True), Path("comparisons/digits+synthetic-quick")),
+        (Plan(data=("digits", "synthetic"), seeds=4, quick=True), Path("comparisons/digits+synthetic-quick")),
     ]
     with pytest.raises(RequestError, match="unknown method 'sael': did you mean 'seal'"):
         fallow.compare("digits", "sael")

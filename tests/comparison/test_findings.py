@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import random
+import re
+import statistics
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from fallow.comparison.findings import Findings, Outcome, Setting, find, judge
-from fallow.evaluate.statistics import holm, paired
+from fallow.comparison.findings import Findings, Setting, find, judge
+from fallow.comparison.race import ACCURACY, Outcome, Rules
+from fallow.evaluate.metrics import NUMBERS
+from fallow.evaluate.race import repeated_interval, sequential_p, visible
+from fallow.evaluate.statistics import holm
 
 DESCRIBED: dict[str, Any] = {"sizes": {"train": 400, "val": 100, "test": 1000}, "classes": ["a", "b"], "shape": [20]}
 SEEDS = range(5)
 NOISE = {seed: 0.002 * (seed - 2) for seed in SEEDS}  # shared by all methods of a seed
+RULES = Rules((4, 5), 5)
 WIGGLE = [0.001, -0.001, 0.0005, -0.0005, 0.0]
 
 
@@ -32,38 +38,56 @@ def failed(method: str, seeds: Any = SEEDS, reason: str = "the loss became NaN")
     return [Outcome("data", "mlp", method, seed, f"runs/{method}-{seed}", reason) for seed in seeds]
 
 
-def judged(*groups: list[Outcome], overlap: float = 0.0) -> Setting:
-    return judge([outcome for group in groups for outcome in group], DESCRIBED, overlap)
+def noisy(method: str) -> list[Outcome]:
+    """As good as the control, by and large."""
+    shifts = (0.02, -0.02, 0.012, -0.008, 0.0)
+    return [replace(o, test=(o.test or 0.0) + shift) for o, shift in zip(runs(method, 0.9), shifts, strict=True)]
+
+
+def judged(*groups: list[Outcome], overlap: float = 0.0, rules: Rules = RULES) -> Setting:
+    return judge([outcome for group in groups for outcome in group], DESCRIBED, overlap, "passes", ACCURACY, rules)
+
+
+def gains(ours: list[Outcome], theirs: list[Outcome]) -> list[float]:
+    return [(a.test or 0.0) - (b.test or 0.0) for a, b in zip(ours, theirs, strict=True)]
 
 
 def found(*groups: list[Outcome], overlap: float = 0.0, budget: str = "passes") -> Findings:
     every = [outcome for group in groups for outcome in group]
     names = {outcome.data for outcome in every}
-    return find(every, dict.fromkeys(names, DESCRIBED), dict.fromkeys(names, overlap), budget)
+    return find(every, dict.fromkeys(names, DESCRIBED), dict.fromkeys(names, overlap), budget, ACCURACY, RULES)
 
 
 NORMAL, LONG = runs("normal", 0.88), runs("long", 0.9)
 
 
 def test_verdicts() -> None:
-    setting = judged(NORMAL, LONG, runs("llf", 0.93), runs("ema", 0.9), runs("lw", 0.85), failed("seal"))
+    setting = judged(NORMAL, LONG, runs("llf", 0.93), runs("ema", 0.9), noisy("swa"), runs("lw", 0.85), failed("seal"))
     verdicts = {row.method: row.verdict for row in setting.rows}
     assert verdicts == {
-        "normal": "baseline", "long": "control", "llf": "better", "ema": "no evidence", "lw": "worse", "seal": "failed",
+        "normal": "baseline", "long": "control", "llf": "better", "ema": "no different", "swa": "undecided",
+        "lw": "worse", "seal": "failed",
     }  # fmt: skip
+    assert "would decide this" in setting.row("swa").remark
+    assert setting.row("llf").remark == ""
     assert setting.row("seal").estimate is None
     assert setting.row("seal").failed == dict.fromkeys(SEEDS, "the loss became NaN")
     assert setting.rows[0].method == "llf"  # the best on validation first
     assert setting.rows[-1].method == "seal"  # and what has none last
 
 
-def test_differences_are_the_paired_test_on_test() -> None:
+def test_differences_are_the_sequential_test_on_test() -> None:
     llf = runs("llf", 0.93)
     setting = judged(NORMAL, LONG, llf, overlap=0.25)
     for reference, group in (("to_normal", NORMAL), ("to_control", LONG)):
         against = getattr(setting.row("llf"), reference)
-        ours, theirs = ([o.test for o in some] for some in (llf, group))
-        assert against.difference == paired(ours, theirs, overlap=0.25, grain=1 / 1000)
+        d = gains(llf, group)
+        mean, low, high = (each[-1] for each in repeated_interval(d, (4, 5), 0.25, grain=1 / 1000))
+        assert against.difference[:3] == pytest.approx((mean, low, high))
+        assert against.difference.p == pytest.approx(sequential_p(d, (4, 5), 0.25, grain=1 / 1000)[-1])
+        assert against.difference.smallest == pytest.approx(
+            statistics.stdev(d) * visible(5, (4, 5), 0.25, level=0.05), rel=1e-6
+        )
         assert against.method == group[0].method
     assert setting.row("long").to_control is None
     assert setting.row("long").to_normal is not None
@@ -72,47 +96,79 @@ def test_differences_are_the_paired_test_on_test() -> None:
 
 def test_only_seeds_that_both_have_finished_are_paired() -> None:
     partial = runs("llf", 0.93, seeds=(0, 1, 4)) + failed("llf", (2, 3))
-    setting = judged(NORMAL, runs("long", 0.9, seeds=(1, 2, 4)) + failed("long", (0, 3)), partial)
-    row = setting.row("llf")
+    long = runs("long", 0.9, seeds=(1, 2, 4)) + failed("long", (0, 3))
+    row = judged(NORMAL, long, partial, rules=Rules((2, 5), 5)).row("llf")
     assert sorted(row.scores) == [0, 1, 4]
     assert sorted(row.failed) == [2, 3]
     assert row.to_control is not None
-    long = {o.seed: o.test for o in LONG}
-    llf = {o.seed: o.test for o in partial}
-    assert row.to_control.difference == paired([llf[1], llf[4]], [long[1], long[4]], grain=1 / 1000)
+    d = [(partial[i].test or 0.0) - (LONG[seed].test or 0.0) for i, seed in ((1, 1), (2, 4))]
+    assert row.to_control.difference.mean == pytest.approx(statistics.fmean(d))
 
 
 def test_one_common_seed_is_no_evidence() -> None:
     setting = judged(NORMAL, LONG, runs("llf", 0.99, seeds=(3,)))
     row = setting.row("llf")
     assert row.to_control is None
-    assert row.verdict == "no evidence"
+    assert row.verdict == "undecided"
     assert row.estimate is not None
     assert row.estimate.low is None
 
 
-def test_holm_goes_over_the_methods_that_were_asked() -> None:
+def test_holm_goes_over_the_frozen_methods_and_the_worse_of_two_controls() -> None:
     asked = [runs("llf", 0.905), runs("ema", 0.903), runs("lw", 0.9), failed("seal")]
-    setting = judged(NORMAL, LONG, runs("restart", 0.88, val=0.8), *asked)
-    rows = [setting.row(name) for name in ("llf", "ema", "lw")]
-    against = [row.to_control for row in rows if row.to_control is not None]
-    plain = [each.difference.p for each in against]
-    assert [each.corrected for each in against] == holm(plain)
-    assert len(against) == 3
+    restart = runs("restart", 0.88, val=0.8)
+    setting = judged(NORMAL, LONG, restart, *asked)
+    plain = []
+    for group in asked[:3]:
+        by = {
+            sign: [sequential_p(gains(group, c), (4, 5), grain=1 / 1000, direction=sign)[-1] for c in (LONG, restart)]
+            for sign in (1, -1)
+        }
+        plain.append(min(max(by[1]), max(by[-1])))
+    corrected = [row.to_control.corrected for name in ("llf", "ema", "lw") if (row := setting.row(name)).to_control]
+    assert corrected == pytest.approx(holm([*plain, 1.0])[:3])
     for control in ("normal", "restart"):  # are no questions, and make the others no harder
         own = setting.row(control).to_control
         assert own is not None
-        assert own.corrected == own.difference.p
-    wanted = paired(list(rows[0].scores.values()), [o.test for o in LONG], grain=1 / 1000, questions=4)
-    assert against[0].difference == wanted
+        assert own.corrected is None
+
+
+def test_two_controls_must_both_be_beaten() -> None:
+    between = runs("llf", 0.92)
+    assert judged(NORMAL, LONG, between).row("llf").verdict == "better"
+    assert judged(NORMAL, LONG, runs("restart", 0.94), between).row("llf").verdict == "undecided"
 
 
 def test_more_questions_can_turn_a_verdict() -> None:
     def verdict(*others: list[Outcome]) -> str:
-        return judged(NORMAL, LONG, runs("llf", 0.902), *others).row("llf").verdict
+        rules = replace(RULES, same=0.0)
+        return judged(NORMAL, LONG, runs("llf", 0.902), *others, rules=rules).row("llf").verdict
 
     assert verdict() == "better"
-    assert verdict(*(runs(f"other{i}", 0.9) for i in range(8))) == "no evidence"
+    assert verdict(*(runs(f"other{i}", 0.9) for i in range(20))) == "undecided"
+
+
+def test_what_came_later_is_exploratory_and_disturbs_nobody() -> None:
+    later = replace(RULES, exploratory=("swa", "ema"))
+    groups = [NORMAL, LONG, runs("llf", 0.905), runs("lw", 0.93)]
+    alone, with_them = judged(*groups), judged(*groups, runs("swa", 0.93), noisy("ema"), rules=later)
+    for name in ("llf", "lw"):
+        assert alone.row(name).standing == with_them.row(name).standing
+    assert {row.method for row in with_them.rows if row.exploratory} == {"swa", "ema"}
+    assert with_them.row("swa").remark == "exploratory"
+    assert "swa (exploratory) (+3.0 points)" in Findings([with_them], None, None).sentence
+
+
+def test_less_may_be_better() -> None:
+    rmse = NUMBERS["rmse"]
+    every = [*runs("normal", 0.95), *runs("long", 0.9), *runs("llf", 0.85), *runs("lw", 0.95)]
+    setting = judge(every, DESCRIBED, 0.0, "passes", rmse, RULES)
+    assert {row.method: row.verdict for row in setting.rows if row.method in ("llf", "lw")} == {
+        "llf": "better", "lw": "worse",
+    }  # fmt: skip
+    against = setting.row("llf").to_control
+    assert against is not None
+    assert against.difference.low <= against.difference.mean <= against.difference.high < 0
 
 
 def test_the_control_is_the_best_on_validation_whatever_test_says() -> None:
@@ -122,7 +178,7 @@ def test_the_control_is_the_best_on_validation_whatever_test_says() -> None:
     assert judged(NORMAL, failed("long"), restart).control == "restart"
     nothing = judged(NORMAL, failed("long"), failed("restart"), runs("llf", 0.9))
     assert nothing.control is None
-    assert nothing.row("llf").verdict == "no evidence"
+    assert nothing.row("llf").verdict == "undecided"
 
 
 def test_the_winner_is_the_best_run_of_the_best_method_on_validation() -> None:
@@ -160,11 +216,12 @@ def test_intervals_stay_within_what_an_accuracy_can_be() -> None:
 
 
 SENTENCES = {
-    "no method is shown to beat long, the same compute spent plainly (a difference below 0.2 points would likely go "
-    "unseen).": [runs("ema", 0.9)],
+    "no method is shown to beat long, the same compute spent plainly; ema is no different (by less than 0.5 points).": [
+        runs("ema", 0.9)
+    ],
     "llf (+3.0 points) beats long at equal compute.": [runs("llf", 0.93)],
-    "llf (+3.0 points) and swa (+4.0 points) beat long at equal compute; lw is worse; there is no evidence for ema; "
-    "seal failed.": [
+    "llf (+3.0 points) and swa (+4.0 points) beat long at equal compute; lw is worse; ema is no different (by less "
+    "than 0.5 points); seal failed.": [
         runs("llf", 0.93, val=0.95), runs("swa", 0.94), runs("lw", 0.85), runs("ema", 0.9), failed("seal"),
     ],
     "no method is shown to beat long, the same compute spent plainly; llf failed.": [failed("llf")],
@@ -182,7 +239,14 @@ def test_the_sentence_in_other_cases() -> None:
     )
     one = [runs(name, 0.9, seeds=(0,)) for name in ("normal", "long", "llf", "ema")]
     assert found(*one).sentence == (
-        "On data, no method is shown to beat long, the same compute spent plainly (one seed cannot tell)."
+        "On data, no method is shown to beat long, the same compute spent plainly; llf and ema are undecided "
+        "(nothing can be judged before 4 seeds)."
+    )
+    unsure = found(NORMAL, LONG, runs("llf", 0.93), noisy("swa")).sentence
+    assert re.fullmatch(r"On data, llf .*; swa is undecided \(a difference below \d\.\d points would .*\)\.", unsure)
+    wild = [replace(o, test=a) for o, a in zip(runs("swa", 0.9), (0.0, 1.0, 0.1, 1.0, 0.3), strict=True)]
+    assert (
+        "swa is undecided (with so few seeds nothing can be judged)" in found(NORMAL, LONG, wild, overlap=0.3).sentence
     )
     steps = found(NORMAL, LONG, runs("sam", 0.93, passes=200.0), budget="steps")
     assert steps.sentence == "On data, sam (+3.0 points) beats long at equal steps."
@@ -245,10 +309,15 @@ def test_the_winner_is_of_the_first_data_set() -> None:
     assert winner.model == "scnn"  # of its models, the best on validation
 
 
-def test_what_could_be_seen_is_the_median_over_the_asked_methods() -> None:
-    setting = judged(NORMAL, LONG, runs("llf", 0.93), runs("ema", 0.9), runs("lw", 0.85))
-    each = sorted(
-        against.difference.smallest for name in ("llf", "ema", "lw") if (against := setting.row(name).to_control)
-    )
-    assert setting.smallest == each[1]
+def test_what_could_be_seen_is_that_of_the_undecided_methods() -> None:
+    setting = judged(NORMAL, LONG, runs("llf", 0.93), noisy("ema"), runs("lw", 0.85))
+    against = setting.row("ema").to_control
+    assert against is not None
+    assert setting.smallest == against.difference.smallest
     assert judged(NORMAL, LONG).smallest is None
+
+
+def test_a_few_settings_have_no_tree() -> None:
+    few = found(many(4, normal=0.8, long=0.85, llf=0.9)).across
+    assert few is not None
+    assert few.tree is None

@@ -23,10 +23,19 @@ def compare(
         str | None, typer.Option(help="names with settings, separated by commas or spaces: 'llf,seal:scale=0.1'")
     ] = None,
     models: Annotated[str | None, typer.Option(help="names with settings; default by the data")] = None,
-    seeds: Annotated[int | None, typer.Option(help="how many (default 5; 2 with --quick)")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="the most to spend on a method (default 20; 4 with --quick)")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="the first of them")] = None,
+    same: Annotated[
+        float | None, typer.Option(help="what makes no difference, in points or the metric's unit (0.5 points)")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="end the race when so much time would be spent")] = None,
+    prove_worse: Annotated[
+        bool, typer.Option("--prove-worse", help="losers run on until they are proved to be worse")
+    ] = False,
     plan: Annotated[Path | None, typer.Option(help="a TOML file; flags override it")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="a first look: two seeds, a quarter of the epochs")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="a first look: four seeds, a quarter of the epochs")] = False,
     budget: Annotated[
         str | None, typer.Option(help="what is equal: passes (forward-backward, default) or steps")
     ] = None,
@@ -61,7 +70,8 @@ def compare(
 ) -> None:
     """Compare methods on DATA at equal compute, and say with statistics which helps.
 
-    Interrupted, the same command goes on; asked for more methods or seeds, it runs what is missing.
+    A race over seeds: what is decided runs no more. Interrupted, the same command resumes it; asked for more methods or
+    seeds, it runs what is missing.
     """
     from fallow.base.spec import parse
     from fallow.cli.train import as_split
@@ -70,7 +80,8 @@ def compare(
     asked: dict[str, Any] = Plan.read(plan) if plan is not None else {}
     flags = {
         "data": data, "methods": split_names(methods) if methods else None,
-        "models": split_names(models) if models else None, "seeds": seeds, "seed": seed, "quick": quick or None,
+        "models": split_names(models) if models else None, "seeds": seeds, "seed": seed,
+        "same": same, "minutes": minutes, "prove_worse": prove_worse or None, "quick": quick or None,
         "budget": budget, "score": score, "train": train, "val": val, "size": size, "strict": strict or None,
         "weights": str(weights) if weights else None,
     }  # fmt: skip
@@ -112,7 +123,7 @@ def compare(
                 began=began, watch=live.show, diagnosing=diagnosing,
             )  # fmt: skip
     except KeyboardInterrupt:
-        kept = ": the same command goes on where it was" if (folder / "experiment.db").exists() else ""
+        kept = ": the same command resumes it" if (folder / "experiment.db").exists() else ""
         raise Stopped(f"stopped{kept}") from None
     findings = done.findings()
     if as_json:

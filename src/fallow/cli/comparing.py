@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from fallow.cli.display import duration, say
 from fallow.cli.live import title
+from fallow.evaluate.race import visible
 from fallow.report.shown import Shown
+from fallow.report.words import many
 
 if TYPE_CHECKING:
     from fallow.comparison.run import Comparison
@@ -23,11 +25,29 @@ def introduce(comparison: Comparison) -> None:
         settings = comparison.settings(source)
         say(
             f"{comparison.labels[source]}: {sizes['train']} train, {sizes['val']} validation, {sizes['test']} test "
-            f"examples of {len(data.classes)} classes; {len(plan.methods)} methods × {plan.seeds} seeds of "
-            f"{settings['generations']} × {settings['epochs']} epochs; {' and '.join(models)}"
+            f"examples of {len(data.classes)} classes; {len(plan.methods)} methods, a race of up to "
+            f"{many(plan.seeds, 'seed')} of {settings['generations']} × {settings['epochs']} epochs; {' and '.join(models)}"
         )
+        say(_prospect(comparison, data))
         for note in data.notes:
             say(f"note: {note}")
+
+
+def _prospect(comparison: Comparison, data: Any) -> str:
+    """What the race will be able to see."""
+    plan = comparison.plan
+    race = plan.rules(comparison.metric).race(
+        plan.methods, (), data.describe()["sizes"]["test"], data.overlap, comparison.metric
+    )
+    if plan.seeds < race.looks[0]:
+        return f"nothing can be judged before {race.looks[0]} seeds"
+    last = max(k for k in race.looks if k <= plan.seeds)
+    seen = visible(last, race.looks, race.overlap, level=race.level / max(1, len(race.methods)))
+    limit = "" if plan.minutes is None else f", if {plan.minutes:g} minutes are enough for all seeds"
+    return (
+        f"{many(last, 'seed')} will show, four times in five, a true difference of {seen:.1f} standard deviations (of "
+        f"the differences by seed){limit}"
+    )
 
 
 def line(comparison: Comparison, run: Run) -> str:

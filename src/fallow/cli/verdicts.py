@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fallow.comparison.findings import Across, Against, Findings, Row, Setting
     from fallow.comparison.run import Comparison
 
-HEAD = ("method", "seeds", "test {metric}", "95 % interval", "to normal", "to {control}", "p (Holm)", "could see",
+HEAD = ("method", "seeds", "test {metric}", "95 % interval", "to normal", "to {control}", "p (Holm)", "detectable",
         "passes", "time", "verdict")  # fmt: skip
 REASONS = 5  # of failures, in the terminal
 
@@ -74,11 +74,11 @@ def _row(row: Row, seeds: int, shown: Shown) -> tuple[str, ...]:
         low_high,
         _difference(row.to_normal, shown),
         _difference(against, shown),
-        f"{against.corrected:.3f}" if against else "",
+        f"{against.corrected:.3f}" if against and against.corrected is not None else "",
         shown.size(against.difference.smallest) if against else "",
         f"{row.passes:.0f}" if row.passes is not None else "",
         f"{row.seconds:.1f} s" if row.seconds is not None else "",
-        row.verdict,
+        f"{row.verdict} ({row.remark})" if row.remark else row.verdict,
     )
 
 

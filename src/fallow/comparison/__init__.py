@@ -32,6 +32,11 @@ def compare(
     models: Names = (),
     seeds: int | None = None,
     seed: int = 0,
+    looks: Sequence[int] = (),
+    same: float | None = None,
+    prove_worse: bool = False,
+    minutes: float | None = None,
+    exploratory: Sequence[str] = (),
     quick: bool = False,
     budget: str = "passes",
     score: str = "last",
@@ -63,7 +68,12 @@ def compare(
     data : bundled names or paths, one or more.
     methods, models : names with settings, in a list or in one text: ``"llf,seal:scale=0.1"``. The controls belong to
         every comparison; without models, one that fits the data.
-    seeds, seed : how many (5; 2 with ``quick``), and the first of them.
+    seeds, seed : the most that may be spent on a method (20; 4 with ``quick``), and the first of them.
+    looks : at how many seeds methods are judged, frozen before the first run; by default 4, 5, 6, 8 … ``seeds``.
+    same : a difference up to this is none in practice, in points for a share, else in the metric's unit.
+    prove_worse : losers run on until they are proved to be worse; otherwise they run no more.
+    minutes : the race ends when so much time would be spent, by the runs so far.
+    exploratory : methods that were not asked about from the start; those that a later call adds are so by themselves.
     quick : a first look, with a quarter of the epochs.
     budget : what is equal between the methods, "passes" (forward-backward) or "steps".
     score : which epoch counts, the "last", or the "best" on validation.
@@ -85,6 +95,11 @@ def compare(
         models=_names(models),
         seeds=seeds if seeds is not None else QUICK_SEEDS if quick else SEEDS,
         seed=seed,
+        looks=tuple(looks),
+        same=same,
+        prove_worse=prove_worse,
+        minutes=minutes,
+        exploratory=tuple(exploratory),
         quick=quick,
         budget=budget,
         score=score,
@@ -125,12 +140,15 @@ def execute(
     what is being diagnosed and the share that is done. Killed anywhere, the same call goes on; with more methods,
     seeds, data sets or models in the plan, only what is missing runs.
     """
+    import joblib
+
     from fallow.comparison.policy import epochs, policy
     from fallow.comparison.run import begun
     from fallow.core.engine import find_device
     from fallow.experiment import check, epochs_done
 
     check(engine, address, workers)
+    slots = workers or joblib.cpu_count()
     if engine == "local":
         find_device(device)
     with begun(plan, Path(out)) as (comparison, experiment):
@@ -143,7 +161,7 @@ def execute(
                 watch(state)
 
         experiment.run(
-            policy(comparison.plan, comparison.loaded, experiment.store.read("data")),
+            policy(comparison.plan, comparison.loaded, experiment.store.read("data"), comparison.metric, slots),
             engine=engine,
             address=address,
             workers=workers,

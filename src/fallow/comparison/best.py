@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fallow.comparison.findings import Outcome
+from fallow.comparison.race import Outcome
 from fallow.data.examples import Examples, Files
 from fallow.training.predict import Predictor
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from fallow.comparison.findings import Outcome
+from fallow.comparison.race import Outcome
 from fallow.report.shown import Shown
 
 POINTS = 240  # a panel has hardly more pixels

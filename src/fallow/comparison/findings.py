@@ -1,24 +1,28 @@
 """From the outcomes of runs to verdicts: the numbers that the terminal, the report and the CSV share.
 
 Everything here is the metric on the test split, in its own unit and direction (accuracy as a share: 0.97, not 97);
-what is *chosen* (the control to compare with, the winner) is chosen on validation.
+what is *chosen* (the control to show differences to, the winner) is chosen on validation. Verdicts are against all
+controls of equal compute, by :mod:`fallow.evaluate.allocation`: they hold however often one looked.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fallow.comparison.race import ACCURACY, BASELINE, CONTROLS, Outcome, Rules
 from fallow.comparison.tree import Tree, grow
-from fallow.evaluate.metrics import CLASSES, Metric
-from fallow.evaluate.statistics import Difference, Estimate, holm, interval, paired, significance
+from fallow.evaluate.allocation import Race, Standing, differences, standings
+from fallow.evaluate.metrics import Metric
+from fallow.evaluate.race import repeated_interval, sequential_p, visible
+from fallow.evaluate.statistics import Difference, Estimate, interval, significance
 
-BASELINE = "normal"  # ordinary training for the epochs of one generation
-CONTROLS = ("long", "restart")  # the same compute as the methods, and nothing else
 LEVEL = 0.05
-ACCURACY = CLASSES["accuracy"]
+LEAST = 5  # settings, below which the exact binomial test cannot reach 5 % and a tree would only repeat the table
 EQUAL = {
     "passes": ("at equal compute", "the same compute spent plainly"),
     "steps": ("at equal steps", "the same steps spent plainly"),
@@ -26,37 +30,13 @@ EQUAL = {
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one run gave: a cell of the plan, done or failed."""
-
-    data: str
-    model: str
-    method: str
-    seed: int
-    folder: str  # of the run, below the comparison's
-    reason: str | None = None  # why it failed; None: it is done
-    test: float | None = None  # the metric, on test
-    val: float | None = None
-    seconds: float = 0.0
-    steps: int = 0
-    passes: float = 0.0
-
-
-@dataclass(frozen=True)
 class Against:
-    """A paired difference to another method, its p-value corrected by Holm over all methods that were asked."""
+    """A paired difference to another runner with its repeated interval, and what is said of it."""
 
     method: str
-    difference: Difference
-    corrected: float
-    higher: bool = True  # whether more is better
-
-    @property
-    def verdict(self) -> str:
-        """better, worse or no evidence."""
-        if self.corrected > LEVEL:
-            return "no evidence"
-        return "better" if (self.difference.mean > 0) == self.higher else "worse"
+    difference: Difference  # its p is sequential, of this pair alone
+    corrected: float | None  # the p-value of the verdict, by Holm over the family; None: it is no question
+    verdict: str = "undecided"
 
 
 @dataclass
@@ -70,17 +50,25 @@ class Row:
     seconds: float | None  # mean of a run
     passes: float | None
     failed: dict[int, str] = field(default_factory=dict)  # by seed: the reason
+    standing: Standing | None = None  # in the race; None: it is a control, or there is none to judge by
+    exploratory: bool = False  # it came after a look, and the guarantee does not cover it
     to_normal: Against | None = None
     to_control: Against | None = None
 
     @property
     def verdict(self) -> str:
-        """Against the best control of equal compute; the controls themselves have none."""
+        """Against the controls of equal compute; the controls themselves have none."""
         if self.method in (BASELINE, *CONTROLS):
             return "baseline" if self.method == BASELINE else "control"
-        if self.estimate is None:
-            return "failed" if self.failed else "no evidence"
-        return "no evidence" if self.to_control is None else self.to_control.verdict
+        if self.estimate is None and self.failed:
+            return "failed"
+        return "undecided" if self.standing is None else self.standing.verdict
+
+    @property
+    def remark(self) -> str:
+        """What belongs to the verdict: that it is exploratory, and what would decide what is undecided."""
+        advice = self.standing.advice if self.standing is not None else ""
+        return "; ".join(text for text in ("exploratory" if self.exploratory else "", advice) if text)
 
 
 @dataclass
@@ -92,7 +80,7 @@ class Setting:
     described: dict[str, Any]  # Data.describe() of the first seed
     rows: list[Row]
     control: str | None  # the best control on validation
-    overlap: float  # where every seed carves another test set: its size by that of the pool to train on, else 0
+    race: Race
     budget: str = "passes"  # what is equal between the methods: "passes" or "steps"
     metric: Metric = ACCURACY
 
@@ -101,18 +89,22 @@ class Setting:
         """As a heading: the data set and the model."""
         return f"{self.data} · {self.model}"
 
+    @property
+    def overlap(self) -> float:
+        """Where every seed carves another test set: its size by that of the pool to train on, else 0."""
+        return self.race.overlap
+
     def row(self, method: str) -> Row:
         """The row of a method."""
         return next(row for row in self.rows if row.method == method)
 
     @property
     def smallest(self) -> float | None:
-        """The smallest difference to the control that this experiment could have seen: the median over methods."""
+        """The smallest difference that would likely have been seen: the median over the methods that are undecided."""
         found = [
-            row.to_control.difference.smallest
-            for row in self.rows
-            if row.to_control and row.method not in (BASELINE, *CONTROLS)
-        ]
+            row.to_control.difference.smallest for row in self.rows if row.to_control and row.verdict == "undecided"
+            and row.method not in (BASELINE, *CONTROLS)
+        ]  # fmt: skip
         return statistics.median(found) if found else None
 
 
@@ -146,13 +138,13 @@ def find(
     overlaps: dict[str, float],
     budget: str = "passes",
     metric: Metric = ACCURACY,
+    rules: Rules = Rules(),  # noqa: B008
 ) -> Findings:
     """Judge the outcomes; ``described`` and ``overlaps`` tell of each data set what ``Data`` says of itself."""
-    pairs = dict.fromkeys((outcome.data, outcome.model) for outcome in outcomes)
-    settings = [
-        judge([o for o in outcomes if (o.data, o.model) == pair], described[pair[0]], overlaps[pair[0]], budget, metric)
-        for pair in pairs
-    ]
+    settings = []
+    for data, model in dict.fromkeys((outcome.data, outcome.model) for outcome in outcomes):
+        here = [o for o in outcomes if (o.data, o.model) == (data, model)]
+        settings.append(judge(here, described[data], overlaps[data], budget, metric, rules))
     return Findings(settings, _across(settings) if len(settings) > 1 else None, _winner(settings, outcomes))
 
 
@@ -162,41 +154,44 @@ def judge(
     overlap: float,
     budget: str = "passes",
     metric: Metric = ACCURACY,
+    rules: Rules = Rules(),  # noqa: B008
 ) -> Setting:
     """One setting: every method with its interval, its differences and its verdict."""
     names = list(dict.fromkeys(outcome.method for outcome in outcomes))
-    grain = 1 / described["sizes"]["test"] if metric.name == ACCURACY.name else 0.0
-    rows = [_row(name, [o for o in outcomes if o.method == name], overlap, grain, metric) for name in names]
-    by_name = {row.method: row for row in rows}
-    controls = [row for row in rows if row.method in CONTROLS and row.validation is not None]
-    control = max(controls, key=lambda row: metric.worth(row.validation)) if controls else None
-    asked = [row for row in rows if row.method not in (BASELINE, *CONTROLS)]
-    for reference, attribute in ((by_name.get(BASELINE), "to_normal"), (control, "to_control")):
-        if reference is None:
-            continue
-        judged = [row for row in rows if row is not reference]
-        found = [_pair(row, reference, overlap, grain, len(asked)) for row in judged]
-        corrected = _correct(judged, found, asked)
-        for row, difference, p in zip(judged, found, corrected, strict=True):
-            if difference is not None:
-                setattr(row, attribute, Against(reference.method, difference, p, metric.higher))
+    race = rules.race(names, outcomes, described["sizes"]["test"], overlap, metric)
+    rows = [_row(name, [o for o in outcomes if o.method == name], race, metric) for name in names]
+    controls = [row for row in rows if row.method in race.controls and row.validation is not None]
+    control = max(controls, key=lambda row: metric.worth(row.validation)).method if controls else None
+    scores = rules.scores(outcomes, metric)
+    places = standings(race, scores) if race.controls else {}
+    for row in rows:
+        row.standing = places.get(row.method)
+        if control is not None and row.method != control:
+            row.to_control = _against(race, scores, row.method, control, row.standing, metric)
+    if BASELINE in scores:
+        alone = dataclasses.replace(race, controls=(BASELINE,))
+        usual = standings(alone, scores)
+        for row in rows:
+            if row.method != BASELINE:
+                row.to_normal = _against(alone, scores, row.method, BASELINE, usual.get(row.method), metric)
     rows.sort(key=lambda row: -metric.worth(row.validation))
-    chosen = control.method if control else None
-    return Setting(outcomes[0].data, outcomes[0].model, described, rows, chosen, overlap, budget, metric)
+    return Setting(outcomes[0].data, outcomes[0].model, described, rows, control, race, budget, metric)
 
 
-def _row(method: str, outcomes: list[Outcome], overlap: float, grain: float, metric: Metric) -> Row:
+def _row(method: str, outcomes: list[Outcome], race: Race, metric: Metric) -> Row:
     done = sorted((o for o in outcomes if o.test is not None), key=lambda o: o.seed)
     scores = {o.seed: o.test for o in done if o.test is not None}
+    mean = interval(list(scores.values()), overlap=race.overlap, grain=race.grain) if done else None
     validated = [o.val for o in done if o.val is not None]
     return Row(
         method=method,
         scores=scores,
-        estimate=_clipped(interval(list(scores.values()), overlap=overlap, grain=grain), metric) if done else None,
+        estimate=_clipped(mean, metric) if mean is not None else None,
         validation=statistics.fmean(validated) if validated else None,
         seconds=statistics.fmean(o.seconds for o in done) if done else None,
         passes=statistics.fmean(o.passes for o in done) if done else None,
         failed={o.seed: o.reason for o in outcomes if o.reason is not None},
+        exploratory=method in race.exploratory,
     )
 
 
@@ -207,20 +202,34 @@ def _clipped(found: Estimate, metric: Metric) -> Estimate:
     return Estimate(found.mean, max(metric.bounds[0], found.low), min(metric.bounds[1], found.high))
 
 
-def _pair(row: Row, reference: Row, overlap: float, grain: float, questions: int) -> Difference | None:
-    """On the seeds that both have finished."""
-    seeds = [seed for seed in row.scores if seed in reference.scores]
-    ours, theirs = ([r.scores[seed] for seed in seeds] for r in (row, reference))
-    return paired(ours, theirs, overlap=overlap, grain=grain, level=LEVEL, questions=max(1, questions))
+def _against(
+    race: Race,
+    scores: Mapping[str, Mapping[int, float]],
+    method: str,
+    other: str,
+    place: Standing | None,
+    metric: Metric,
+) -> Against | None:
+    """The difference to another runner at the last look that both reached, in the metric's own direction."""
+    d = differences(dataclasses.replace(race, controls=(other,)), scores, method)[0]
+    found = repeated_interval(d, race.looks, race.overlap, grain=race.grain)
+    if not found.mean.size:
+        return None
+    mean, low, high = (float(each[-1]) for each in found)
+    if not metric.higher:
+        mean, low, high = -mean, -high, -low
+    p = float(sequential_p(d, race.looks, race.overlap, grain=race.grain)[-1])
+    look = race.looks[found.mean.size - 1]
+    spread = max(float(d[:look].std(ddof=1)), race.grain / math.sqrt(6))
+    level = LEVEL / (race.questions(method) if place is not None else 1)
+    smallest = min(spread * visible(look, race.looks, race.overlap, level=level), _span(metric))
+    verdict = place.verdict if place is not None else "undecided"
+    return Against(other, Difference(mean, low, high, p, smallest), place.p if place is not None else None, verdict)
 
 
-def _correct(judged: list[Row], found: list[Difference | None], asked: list[Row]) -> list[float]:
-    """Holm's correction over the methods that were asked; the controls are no question, and stay as they are."""
-    family = [i for i, row in enumerate(judged) if row in asked and found[i] is not None]
-    corrected = [difference.p if difference is not None else 1.0 for difference in found]
-    for i, p in zip(family, holm([corrected[i] for i in family]), strict=True):
-        corrected[i] = p
-    return corrected
+def _span(metric: Metric) -> float:
+    """The largest difference that there can be."""
+    return metric.bounds[1] - metric.bounds[0]
 
 
 def _winner(settings: list[Setting], outcomes: Sequence[Outcome]) -> Outcome | None:
@@ -255,7 +264,7 @@ def _across(settings: list[Setting]) -> Across:
     marks = significance({method: [mean(s, method) for s in settings] for method in common}, LEVEL)
     contestants = [method for method in common if method != BASELINE]
     tree = None
-    if contestants:
+    if contestants and len(settings) >= LEAST:
         winners = [max(contestants, key=lambda method, s=s: mean(s, method)) for s in settings]  # type: ignore[misc]
         tree = grow([_design(s) for s in settings], winners)
     return Across(common, marks, len(settings), tree)
@@ -279,29 +288,36 @@ def _sentence(setting: Setting, several: bool) -> str:
     where = f"On {setting.data} ({setting.model}), " if several else f"On {setting.data}, "
     if setting.control is None:
         return where + "there is no verdict yet: no control of equal compute has finished."
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[str]] = {}
     for row in setting.rows:
-        groups.setdefault(row.verdict, []).append(row)
-    better, worse = groups.get("better", []), groups.get("worse", [])
-    unclear, failed = groups.get("no evidence", []), groups.get("failed", [])
-    equal, plainly = EQUAL[setting.budget]
-    pieces = []
+        gain = f" ({_gain(row, setting.metric)})" if row.verdict == "better" else ""
+        groups.setdefault(row.verdict, []).append(f"{row.method}{' (exploratory)' * row.exploratory}{gain}")
+    controls, (equal, plainly) = _list(list(setting.race.controls)), EQUAL[setting.budget]
+    better, open_ = groups.get("better", []), groups.get("undecided", [])
     if better:
-        best = [f"{row.method} ({_gain(row, setting.metric)})" for row in better]
-        pieces.append(f"{_list(best)} {_verb(best, 'beats', 'beat')} {setting.control} {equal}")
+        pieces = [f"{_list(better)} {_verb(better, 'beats', 'beat')} {controls} {equal}"]
     else:
-        seen = " (one seed cannot tell)" if unclear else ""
-        if (smallest := setting.smallest) is not None:
-            seen = f" (a difference below {_size(setting.metric, smallest)} would likely go unseen)"
-        pieces.append(f"no method is shown to beat {setting.control}, {plainly}{seen}")
-    if worse:
-        names = [row.method for row in worse]
-        pieces.append(f"{_list(names)} {_verb(names, 'is', 'are')} worse")
-    if better and unclear:
-        pieces.append(f"there is no evidence for {_list([row.method for row in unclear])}")
-    if failed:
-        pieces.append(f"{_list([row.method for row in failed])} failed")
+        pieces = [f"no method is shown to beat {controls}, {plainly}"]
+    if worse := groups.get("worse"):
+        pieces.append(f"{_list(worse)} {_verb(worse, 'is', 'are')} worse")
+    if same := groups.get("no different"):
+        within = _size(setting.metric, setting.race.same)
+        pieces.append(f"{_list(same)} {_verb(same, 'is', 'are')} no different (by less than {within})")
+    if open_:
+        pieces.append(f"{_list(open_)} {_verb(open_, 'is', 'are')} undecided ({_unseen(setting)})")
+    if failed := groups.get("failed"):
+        pieces.append(f"{_list(failed)} failed")
     return where + "; ".join(pieces) + "."
+
+
+def _unseen(setting: Setting) -> str:
+    """What could not have been seen of the methods that are undecided."""
+    smallest, first = setting.smallest, setting.race.looks[0]
+    if smallest is None:
+        return f"nothing can be judged before {first} seeds"
+    if smallest >= _span(setting.metric):
+        return "with so few seeds nothing can be judged"
+    return f"a difference below {_size(setting.metric, smallest)} would likely go unseen"
 
 
 def _gain(row: Row, metric: Metric) -> str:

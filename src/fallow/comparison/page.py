@@ -14,7 +14,8 @@ from markupsafe import Markup
 from fallow.base import files
 from fallow.comparison import tables
 from fallow.comparison.confusion import confusion
-from fallow.comparison.findings import LEVEL, Across, Findings, Outcome, Row
+from fallow.comparison.findings import LEVEL, Across, Findings, Row
+from fallow.comparison.race import Outcome
 from fallow.comparison.sections import Section as Part
 from fallow.comparison.sections import asked, section
 from fallow.evaluate.statistics import binomial_test
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from fallow.comparison.best import Best
     from fallow.diagnose.run import Diagnosis
 
-OURS = re.compile(r"(.+-)?(ranking|to-control|to-normal|cost|curves|confusion)\.svg")
+OURS = re.compile(r"(.+-)?(ranking|to-control|to-normal|race|cost|curves|confusion)\.svg")
 BESIDE = {"results.csv": "every run", "summary.csv": "every method", "figures/": "SVG"}
 CLASSES = 20  # more would not be legible as a heat map
 CONFUSIONS = 10  # lines of the table
@@ -123,6 +124,8 @@ def _inside(say: Any, part: Part, level: int, explain: bool, shown: Shown) -> li
         Section("Ranking", [say.ranking(part, explain)], f"{part.anchor}-ranking"),
         Section("Paired differences", [say.differences(part, level, explain)], f"{part.anchor}-differences"),
     ]
+    if part.race:
+        found.append(Section("The race", [say.race(part, explain)], f"{part.anchor}-race"))
     if part.curves:
         found.append(Section("Learning curves", [say.curves(part)], f"{part.anchor}-curves"))
     if part.cost:
@@ -156,11 +159,11 @@ def verdict(row: Row, control: str | None = None) -> tuple[str, str]:
     kind = row.verdict
     if row.estimate is None:
         return ("failed", "failed") if row.failed else ("missing", "not run yet")
-    if kind == "no evidence" and row.to_control is None:
+    if kind == "undecided" and row.to_control is None:
         return "missing", "not tested"
     if kind == "control" and row.method == control:
         return kind, "the control"
-    return kind, kind
+    return kind, f"{kind} ({row.remark})" if row.remark else kind
 
 
 def _facts(sections: Sequence[Part], outcomes: Sequence[Outcome], about: About) -> list[str]:

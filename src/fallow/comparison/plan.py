@@ -13,13 +13,16 @@ from typing import Any
 
 from fallow.base import toml
 from fallow.base.errors import RequestError, unknown
-from fallow.comparison.findings import BASELINE, CONTROLS
+from fallow.comparison.race import BASELINE, CONTROLS, Rules
 from fallow.core.settings import Settings
+from fallow.evaluate.metrics import Metric
+from fallow.evaluate.race import FURTHEST, looks_until
 
 METHODS = ("llf", "seal", "lw", "fam", "sam", "ema", "swa", "mixup", "cutmix", "dropout")
-SEEDS, QUICK_SEEDS = 5, 2
+SEEDS, QUICK_SEEDS = 20, 4  # the most that may be spent on a method
 STEPS = 200  # of the optimiser in a generation, where the epochs are not given; a quarter of it for a quick look
 GROW = ("data", "methods", "models", "seeds")  # an existing comparison may be asked for more of these
+FREE = ("looks", "exploratory", "minutes", "prove_worse")  # these follow, or only say how long the race goes on
 LONGEST = 80  # letters of a part of a file's name
 BUDGETS = {"passes": "forward-backward passes", "steps": "steps of the optimiser"}
 SCORES = {"last": "after the last epoch", "best": "at the best epoch on validation"}
@@ -38,6 +41,11 @@ class Plan:
     models: tuple[str, ...] = ()
     seeds: int = SEEDS
     seed: int = 0  # the first of them
+    looks: tuple[int, ...] = ()  # at how many seeds one judges, by default up to ``seeds``
+    same: float | None = None  # what makes no difference, in points or in the metric's unit; half a point of a share
+    prove_worse: bool = False  # losers run on until they are proved to be worse
+    minutes: float | None = None  # the race ends when they are spent
+    exploratory: tuple[str, ...] = ()  # methods that the guarantee does not cover: they came after a look
     quick: bool = False
     budget: str = "passes"
     score: str = "last"
@@ -64,6 +72,15 @@ class Plan:
                 raise RequestError(f"{what} {twice[0]!r} is named twice: once would do")
         _count("seeds", self.seeds, 1)
         _count("seed", self.seed, 0)
+        if self.seeds > FURTHEST:
+            raise RequestError(f"seeds is {self.seeds}: {FURTHEST:,} are the most")
+        for name, least in (("same", 0.0), ("minutes", 1e-9)):
+            if (value := getattr(self, name)) is not None and not least <= value < float("inf"):
+                raise RequestError(f"{name} is {value}: it must be a number {'from' if not least else 'above'} 0")
+        if list(self.looks) != sorted({*self.looks} - {0, 1}):
+            raise RequestError(f"looks is {list(self.looks)}: it must rise from 2 seeds or more")
+        if not self.looks or self.seeds > self.looks[-1]:
+            self._change(looks=looks_until(max(2, self.seeds)))
         if self.budget not in BUDGETS:
             raise unknown("budget", self.budget, BUDGETS)
         if self.score not in SCORES:
@@ -99,6 +116,11 @@ class Plan:
         """How to load a data set, besides its seed."""
         return {"train": self.train, "val": self.val, "size": self.size, "strict": self.strict}
 
+    def rules(self, metric: Metric) -> Rules:
+        """What is frozen for every race."""
+        same = self.same / 100 if self.same is not None and metric.share else self.same
+        return Rules(self.looks, self.seeds, self.seed, same, self.prove_worse, self.exploratory)
+
     def toml(self) -> str:
         """As a file that ``fallow compare --plan`` takes."""
         return toml.text({key: value for key, value in self.describe().items() if value != {}})
@@ -107,14 +129,16 @@ class Plan:
         """As plain values."""
         return json.loads(json.dumps(dataclasses.asdict(self)))
 
-    def merged(self, stored: dict[str, Any], where: Path) -> Plan:
-        """The plan with everything that was asked before; one that trains otherwise is refused.
+    def merged(self, stored: dict[str, Any], where: Path, *, looked: bool = True) -> Plan:
+        """The plan with everything that was asked before; one that trains or judges otherwise is refused.
 
-        What was asked once stays in the table: leaving the losers out afterwards would flatter the winners.
+        What was asked once stays in the table: leaving the losers out afterwards would flatter the winners. If someone
+        ``looked`` at results before, the looks are frozen, and methods that come now are exploratory; seeds beyond
+        the last look make all of them so.
         """
         mine = self.describe()
         for key, value in mine.items():
-            other = key not in GROW and stored.get(key) != value
+            other = key not in (*GROW, *FREE) and stored.get(key) != value
             other |= key == "data" and not set(stored["data"]) & set(self.data)
             other |= key == "models" and bool(stored["models"]) != bool(value)
             if other:
@@ -123,7 +147,14 @@ class Plan:
                     "choose another --out"
                 )
         union: dict[str, Any] = {key: tuple(dict.fromkeys([*stored[key], *mine[key]])) for key in GROW[:3]}
-        return dataclasses.replace(self, **union, seeds=max(stored["seeds"], self.seeds))
+        both = dataclasses.replace(self, **union, seeds=max(stored["seeds"], self.seeds))
+        if not looked:
+            return both
+        beyond = both.seeds > stored["looks"][-1]
+        late = [name for name in both.methods if beyond or name not in stored["methods"]]
+        asked = (name for name in (*stored["exploratory"], *late) if name not in (BASELINE, *CONTROLS))
+        looks = both.looks if beyond else tuple(stored["looks"])
+        return dataclasses.replace(both, looks=looks, exploratory=tuple(dict.fromkeys(asked)))
 
 
 def settings_for(plan: Plan, examples: int) -> dict[str, Any]:
@@ -195,8 +226,9 @@ def _with_controls(specs: Iterable[str]) -> tuple[str, ...]:
 def _fits(value: Any, item: dataclasses.Field) -> bool:
     """Whether a value is of a field's kind."""
     kinds = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,), "dict[str, Any]": (dict,)}
-    if item.type == "tuple[str, ...]":
-        return isinstance(value, tuple) and all(isinstance(name, str) for name in value)
+    if item.type in ("tuple[str, ...]", "tuple[int, ...]"):
+        kind = str if "str" in item.type else int
+        return isinstance(value, tuple) and all(isinstance(each, kind) for each in value)
     parts = [part.strip() for part in str(item.type).split("|")]
     if value is None:
         return "None" in parts

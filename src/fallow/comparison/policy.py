@@ -1,27 +1,91 @@
-"""Which runs a comparison wants: methods × seeds × data sets × models, all of them."""
+"""Which runs a comparison wants: a race over seeds in every setting, a data set with a model."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fallow.comparison.plan import Plan, model_for, settings_for, slug
-from fallow.experiment import Policy, Run, grid
+from fallow.comparison.race import Outcome, rounds
+from fallow.evaluate.metrics import Metric
+from fallow.evaluate.score import key_of
+from fallow.experiment import Outcome as Ended
+from fallow.experiment import Outcomes, Policy, Run
 
 
-def policy(plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]) -> Policy:
-    """The whole grid, whatever its first outcomes are."""
-    return grid(runs(plan, loaded, versions))
+def policy(
+    plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str], metric: Metric, workers: int = 1
+) -> Policy:
+    """The runs of the round that each setting is in, as far as the plan's minutes of so many workers last."""
+    settings: dict[tuple[str, str], dict[tuple[str, int], Run]] = {}
+    for run in runs(plan, loaded, versions):
+        asked = run.arguments
+        cell = settings.setdefault((asked["data"], asked["model"]), {})
+        cell[asked["method"], asked["seed"] - plan.seed] = run
+
+    def wanted(ended: Outcomes) -> Sequence[Run]:
+        speed = Speed(ended)
+        found: list[Run] = []
+        for (source, model), cell in settings.items():
+            data = loaded[source]
+            outcomes = [
+                outcome(each, plan.score, metric)
+                for each in ended.values()
+                if (each.run.arguments["data"], each.run.arguments["model"]) == (source, model)
+            ]
+            rules, test = plan.rules(metric), data.describe()["sizes"]["test"]
+            race = rules.race(plan.methods, outcomes, test, data.overlap, metric)
+            seconds = {method: speed(cell[method, 0]) for method in plan.methods}
+            now = list(rounds(race, rules.scores(outcomes, metric), seconds))[-1:]
+            found += [cell[who] for each in now for who in each if cell[who].name not in ended]
+        return found if plan.minutes is None else speed.within(60 * plan.minutes * workers, found)
+
+    return wanted
+
+
+class Speed:
+    """How long runs take, by those that ended; in the unit of their costs before there are any."""
+
+    def __init__(self, ended: Outcomes) -> None:
+        done = [each for each in ended.values() if each.seconds > 0]
+        self.spent = sum(each.seconds for each in done)
+        self.rate = self.spent / sum(each.run.cost for each in done) if done else None
+
+    def __call__(self, run: Run) -> float:
+        return run.cost * (self.rate or 1.0)
+
+    def within(self, seconds: float, runs: list[Run]) -> list[Run]:
+        """Those that are likely to end within a time, with what was spent before; one to measure, to begin with."""
+        if self.rate is None:
+            return runs[:1]
+        left, found = seconds - self.spent, []
+        for run in runs:
+            left -= self(run)
+            if left < 0:
+                break
+            found.append(run)
+        return found
+
+
+def outcome(ended: Ended, score: str, metric: Metric) -> Outcome:
+    """What a run gave, by the epoch that counts."""
+    asked, value = ended.run.arguments, ended.value or {}
+    scores = value.get(score) or {}
+    return Outcome(
+        asked["data"], asked["model"], asked["method"], asked["seed"], f"runs/{ended.run.name}", ended.reason,
+        scores.get(key_of("test", metric.name)), scores.get(key_of("val", metric.name)),
+        value.get("seconds", 0.0), value.get("steps", 0), value.get("passes", 0.0),
+    )  # fmt: skip
 
 
 def runs(plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]) -> list[Run]:
-    """Every run of a plan, a seed after another, for the data of the first seed and the digests of the data.
+    """Every run that a plan may come to want, a seed after another.
 
-    A run costs its forward-backward passes. Where these are to be equal, a method that needs several in a step has
-    fewer epochs.
+    ``loaded`` has the data of the first seed, ``versions`` their digests. A run costs its forward-backward passes.
+    Where these are to be equal, a method that needs several in a step has fewer epochs.
     """
     from fallow.methods import build
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from fallow.base import files
 from fallow.base.errors import RequestError
-from fallow.comparison.findings import BASELINE, CONTROLS, Findings, Outcome, find
+from fallow.comparison.findings import Findings, find
 from fallow.comparison.plan import Plan
-from fallow.comparison.policy import runs
+from fallow.comparison.policy import outcome, runs
+from fallow.comparison.race import BASELINE, CONTROLS, Outcome
 from fallow.comparison.work import absolute
 from fallow.evaluate.metrics import Metric
-from fallow.evaluate.score import key_of
 from fallow.experiment import Experiment, Run, State, opened
 
 
@@ -53,14 +53,7 @@ class Comparison:
 
     def outcome(self, run: Run) -> Outcome:
         """What a run gave, by the epoch that counts."""
-        ended, asked = self.state.outcomes[run.name], run.arguments
-        value = ended.value or {}
-        score = value.get(self.plan.score) or {}
-        return Outcome(
-            asked["data"], asked["model"], asked["method"], asked["seed"], f"runs/{run.name}", ended.reason,
-            score.get(key_of("test", self.metric.name)), score.get(key_of("val", self.metric.name)),
-            value.get("seconds", 0.0), value.get("steps", 0), value.get("passes", 0.0),
-        )  # fmt: skip
+        return outcome(self.state.outcomes[run.name], self.plan.score, self.metric)
 
     @property
     def metric(self) -> Metric:
@@ -92,7 +85,7 @@ class Comparison:
         named = [self.named(outcome) for outcome in self.outcomes.values()]
         described = {labels[source]: data.describe() for source, data in self.loaded.items()}
         overlaps = {labels[source]: data.overlap for source, data in self.loaded.items()}
-        return find(named, described, overlaps, self.plan.budget, self.metric)
+        return find(named, described, overlaps, self.plan.budget, self.metric, self.plan.rules(self.metric))
 
 
 @contextmanager
@@ -105,7 +98,7 @@ def begun(plan: Plan, folder: Path) -> Iterator[tuple[Comparison, Experiment]]:
         store = experiment.store
         stored = store.read("plan")
         if stored is not None:
-            plan = plan.merged(stored, folder)
+            plan = plan.merged(stored, folder, looked=bool(store.records()))
             loaded = _loaded(plan, loaded)
         _check_unchanged(experiment, plan, {source: version(data) for source, data in loaded.items()})
         store.write("plan", plan.describe())
@@ -189,6 +182,8 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
     rows = [
         {
             "data": setting.data, "model": setting.model, "method": row.method, "verdict": row.verdict,
+            "exploratory": row.exploratory,
+            "race": dataclasses.asdict(row.standing) if row.standing else None,
             findings.settings[0].metric.name: {str(seed): value for seed, value in row.scores.items()},
             "mean": row.estimate.mean if row.estimate else None,
             "interval": [row.estimate.low, row.estimate.high] if row.estimate else None,

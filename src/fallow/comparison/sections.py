@@ -9,7 +9,9 @@ from pathlib import Path
 from markupsafe import Markup
 
 from fallow.comparison import cost, curves
-from fallow.comparison.findings import BASELINE, CONTROLS, Against, Findings, Outcome, Row, Setting
+from fallow.comparison.findings import Against, Findings, Row, Setting
+from fallow.comparison.race import BASELINE, CONTROLS, Outcome
+from fallow.comparison.track import track
 from fallow.report import intervals
 from fallow.report.charts import Axis, Line, lines
 from fallow.report.intervals import Bar
@@ -40,6 +42,7 @@ class Section:
     seeds: list[int]
     every: tuple[list[str], list[list[str]]]  # the table of all runs: its columns and rows
     expected: int  # runs a method, so that a row with fewer is known to be incomplete
+    race: Drawing | None = None
     control: Comparison | None = None
     normal: Comparison | None = None
     curves: list[Drawing] = field(default_factory=list)
@@ -59,7 +62,7 @@ def section(folder: Path, setting: Setting, outcomes: Sequence[Outcome], anchor:
         setting=setting,
         anchor=anchor,
         sentence=Findings([setting], None, None).sentence,
-        asked=sum(asked(row) and row.to_control is not None for row in setting.rows),
+        asked=len(setting.race.methods),
         ranking=[(row, drawn.get(row.method, Markup(""))) for row in setting.rows],
         axis=intervals.axis(scale, shown, differences=False) if scale else Markup(""),
         failures=_failures(setting),
@@ -72,6 +75,7 @@ def section(folder: Path, setting: Setting, outcomes: Sequence[Outcome], anchor:
     test, found = shown.axis("test"), list(bars.values())
     says = f"Mean {test} with 95 % interval: " + "; ".join(f"{b.label} {b.words}" for b in found)
     made.files["ranking"] = intervals.forest(found, f"{setting.name}: test {shown.words}", test, says, shown=shown)
+    made.race = made.files["race"] = track(setting)
     made.control = _comparison(made, "control", [(row, row.to_control) for row in done], shown)
     made.normal = _comparison(made, "normal", [(row, row.to_normal) for row in done], shown)
     made.cost = [
@@ -114,7 +118,7 @@ def _comparison(made: Section, name: str, found: list[tuple[Row, Against | None]
         bars.append(Bar(row.method, d.mean, d.low, d.high, seeds, kind, f"{mean} ({low} to {high}), {kind}"))
     scale = intervals.column(bars, shown, 0.0)
     head = f"{made.setting.name}: difference to {reference.method}"
-    says = f"Difference to {reference.method} in {shown.points}, 95 % interval: " + "; ".join(
+    says = f"Difference to {reference.method} in {shown.points}, repeated 95 % interval: " + "; ".join(
         f"{b.label} {b.words}" for b in bars
     )
     made.files[f"to-{name}"] = intervals.forest(bars, head, shown.points, says, shown=shown, zero=0.0)

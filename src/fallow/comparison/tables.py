@@ -7,7 +7,8 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fallow.comparison.findings import Against, Findings, Outcome
+from fallow.comparison.findings import Against, Findings, Row
+from fallow.comparison.race import Outcome
 from fallow.evaluate.score import key_of
 from fallow.report.words import clean
 
@@ -18,7 +19,8 @@ RESULTS = (
 )  # fmt: skip
 AGAINST = ("to", "difference", "low", "high", "p", "p_holm", "smallest", "verdict")
 SUMMARY = (
-    "data", "model", "method", "verdict", "seeds", "failed", "mean", "low", "high", "validation",
+    "data", "model", "method", "verdict", "exploratory", "advice", "stopped",
+    "seeds", "failed", "mean", "low", "high", "validation",
     *(f"{name}_{key}" for name in ("normal", "control") for key in AGAINST),
     "passes", "seconds",
 )  # fmt: skip
@@ -45,7 +47,7 @@ def summary(findings: Findings) -> bytes:
         SUMMARY,
         (
             (
-                setting.data, setting.model, row.method, row.verdict, len(row.scores), len(row.failed),
+                setting.data, setting.model, row.method, row.verdict, *_standing(row), len(row.scores), len(row.failed),
                 *(row.estimate or (None, None, None)), row.validation,
                 *_against(row.to_normal), *_against(row.to_control), row.passes, row.seconds,
             )
@@ -59,6 +61,11 @@ def _status(outcome: Outcome) -> str:
     if outcome.reason is not None:
         return "failed"
     return "done" if outcome.test is not None else "missing"
+
+
+def _standing(row: Row) -> tuple[Any, ...]:
+    place = row.standing
+    return (int(row.exploratory), *((place.advice, place.stopped) if place is not None else (None, None)))
 
 
 def _against(found: Against | None) -> tuple[Any, ...]:

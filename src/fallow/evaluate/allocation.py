@@ -119,7 +119,7 @@ class Standing:
 
 def standings(race: Race, scores: Scores) -> dict[str, Standing]:
     """Every method's verdict, and whether it runs on, from the scores so far."""
-    paths = {method: _path(race, scores, method) for method in race.entered}
+    paths = {method: differences(race, scores, method) for method in race.entered}
     judged = {method: progress(race, path, race.questions(method)) for method, path in paths.items()}
     p = {method: float(seen.p[-1]) if seen.p.size else 1.0 for method, seen in judged.items()}
     corrected: dict[str, float] = {}
@@ -190,7 +190,7 @@ def _settled(race: Race, scores: Scores, method: str) -> int:
     return next((seed for seed in range(race.seeds) if any(seed not in runs for runs in ended)), race.seeds)
 
 
-def _path(race: Race, scores: Scores, method: str) -> Floats:
+def differences(race: Race, scores: Scores, method: str) -> Floats:
     """The differences (controls, seeds) to every control, in the order of the seeds, without those that failed."""
     seeds = range(_settled(race, scores, method))
     d = np.array([[scores[method][s] - scores[control][s] for s in seeds] for control in race.controls])

@@ -291,7 +291,8 @@ def _null(looks: tuple[int, ...], overlap: float) -> Null:
             total += d[start:k].sum(0)
             square += np.einsum("ij,ij->j", d[start:k], d[start:k])
             mean = total / k
-            t = np.abs(mean) / np.sqrt((square - mean * total) / (k - 1) * (1 / k + overlap))
+            around = np.maximum(square - mean * total, 1e-12)  # rounding may take two equal draws below 0
+            t = np.abs(mean) / np.sqrt(around / (k - 1) * (1 / k + overlap))
             near = np.flatnonzero(t > -stdtrit(k - 1, weight / 2))
             q[near] = np.minimum(q[near], 2 * stdtr(k - 1, -t[near]) / weight)
         minima.append(q)

@@ -9,7 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-SIGNS = {"better": "▲", "worse": "▼", "baseline": "◇", "control": "□", "failed": "×", "no evidence": "●"}
+SIGNS = {"better": "▲", "worse": "▼", "baseline": "◇", "control": "□", "failed": "×",
+         "undecided": "●", "no different": "="}  # fmt: skip
 MINUS, NARROW = "\u2212", "\u202f"  # a true minus; a narrow space that does not break
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # what XML cannot hold: control characters, and the lone surrogates of file names that are not UTF-8

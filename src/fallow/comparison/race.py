@@ -1,0 +1,115 @@
+"""A comparison as a race over seeds: what is frozen, and how far the race has come.
+
+The race goes in rounds: every method that is open runs to its next look, then all are judged. So which runs there are
+does not depend on which ended first, and a race that was killed comes to the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from fallow.evaluate.allocation import Race, Scores, next_runs
+from fallow.evaluate.metrics import CLASSES, Metric
+from fallow.evaluate.race import LOOKS
+
+BASELINE = "normal"  # ordinary training for the epochs of one generation
+CONTROLS = ("long", "restart")  # the same compute as the methods, and nothing else
+ACCURACY = CLASSES["accuracy"]
+SAME = 0.005  # of a share: half a point makes no difference in practice
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run gave: a cell of the plan, done or failed."""
+
+    data: str
+    model: str
+    method: str
+    seed: int
+    folder: str  # of the run, below the comparison's
+    reason: str | None = None  # why it failed; None: it is done
+    test: float | None = None  # the metric, on test
+    val: float | None = None
+    seconds: float = 0.0
+    steps: int = 0
+    passes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a comparison freezes before its first run, for all of its settings."""
+
+    looks: tuple[int, ...] = LOOKS
+    seeds: int = LOOKS[-1]  # the most that may be spent on a method
+    first: int = 0  # the first seed
+    same: float | None = None  # differences up to this do not matter, in the metric's unit; None: by the metric
+    prove_worse: bool = False
+    exploratory: tuple[str, ...] = ()
+
+    def race(
+        self, methods: Iterable[str], outcomes: Sequence[Outcome], test: int, overlap: float, metric: Metric
+    ) -> Race:
+        """The race of one setting with so many test examples; a control that failed up to the first look is none."""
+        names, scores = list(methods), self.scores(outcomes, metric)
+        enough = min(self.looks[0], self.seeds)
+        lost = {name for name, runs in scores.items() if len(runs) >= enough and np.isnan([*runs.values()]).all()}
+        asked = [name for name in names if name not in (BASELINE, *CONTROLS)]
+        return Race(
+            methods=tuple(name for name in asked if name not in self.exploratory),
+            controls=tuple(name for name in names if name in CONTROLS and name not in lost),
+            looks=self.looks,
+            seeds=self.seeds,
+            same=(SAME if metric.share else 0.0) if self.same is None else self.same,
+            overlap=overlap,
+            grain=1 / test if metric.name == ACCURACY.name else 0.0,
+            prove_worse=self.prove_worse,
+            exploratory=tuple(name for name in asked if name in self.exploratory),
+        )
+
+    def scores(self, outcomes: Iterable[Outcome], metric: Metric) -> dict[str, dict[int, float]]:
+        """What each runner's runs are worth by seed, counted from the first; NaN: the run failed."""
+        found: dict[str, dict[int, float]] = {}
+        for o in outcomes:
+            worth = metric.worth(o.test)
+            found.setdefault(o.method, {})[o.seed - self.first] = worth if worth > float("-inf") else float("nan")
+        return found
+
+
+def rounds(race: Race, scores: Scores, seconds: Mapping[str, float]) -> Iterator[list[tuple[str, int]]]:
+    """The runs (runner, seed) of each round; the last may not have ended yet, and has the most urgent first.
+
+    Without a method to judge, all seeds are one round; without a control there is nothing to judge by.
+    """
+    if not race.entered:
+        yield [(runner, seed) for seed in range(race.seeds) for runner in (*race.controls, BASELINE)]
+    if not race.entered or not race.controls:
+        return
+    seen: dict[str, dict[int, float]] = {}
+    while wanted := _round(race, _frozen(seen)):
+        if any(seed not in scores.get(runner, {}) for runner, seed in wanted):
+            yield _with_baseline(next_runs(race, seen, seconds), seen)
+            return
+        yield wanted
+        for runner, seed in wanted:
+            seen.setdefault(runner, {})[seed] = scores[runner][seed]
+
+
+@lru_cache(maxsize=256)
+def _round(race: Race, seen: tuple[tuple[str, tuple[tuple[int, float], ...]], ...]) -> list[tuple[str, int]]:
+    """Kept, since a policy is asked after every run and begins at the start each time."""
+    scores = {runner: dict(runs) for runner, runs in seen}
+    return _with_baseline(next_runs(race, scores, dict.fromkeys(race.entered, 1.0)), scores)
+
+
+def _frozen(scores: Scores) -> tuple[tuple[str, tuple[tuple[int, float], ...]], ...]:
+    return tuple((runner, tuple(runs.items())) for runner, runs in scores.items())
+
+
+def _with_baseline(wanted: list[tuple[str, int]], seen: Scores) -> list[tuple[str, int]]:
+    """Ordinary training goes along with the controls: nothing is judged by it, but everything is shown beside it."""
+    seeds = dict.fromkeys(seed for _, seed in wanted if seed not in seen.get(BASELINE, {}))
+    return [*wanted, *((BASELINE, seed) for seed in seeds)]
