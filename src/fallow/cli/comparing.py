@@ -19,11 +19,10 @@ def introduce(comparison: Comparison) -> None:
     plan = comparison.plan
     for source, data in comparison.loaded.items():
         models = dict.fromkeys(run.arguments["model"] for run in comparison.runs if run.arguments["data"] == source)
-        sizes = data.describe()["sizes"]
         settings = comparison.settings(source)
         say(
-            f"{comparison.labels[source]}: {sizes['train']} train, {sizes['val']} validation, {sizes['test']} test "
-            f"examples of {len(data.classes)} classes; {len(plan.methods)} methods × {plan.seeds} seeds of "
+            f"{comparison.labels[source]}: {data.understood(settings.get('augment', 'auto'))}; "
+            f"{len(plan.methods)} methods × {plan.seeds} seeds of "
             f"{settings['generations']} × {settings['epochs']} epochs; {' and '.join(models)}"
         )
         for note in data.notes:

@@ -45,6 +45,8 @@ class Plan:
     val: float = 0.2
     size: int | None = None
     strict: bool = False
+    as_: str | None = None  # what examples are, and what stays together: see `fallow.data.load`
+    groups: str | None = None
     weights: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)  # fields of Settings
 
@@ -97,7 +99,7 @@ class Plan:
 
     def load_options(self) -> dict[str, Any]:
         """How to load a data set, besides its seed."""
-        return {"train": self.train, "val": self.val, "size": self.size, "strict": self.strict}
+        return {key: getattr(self, key) for key in ("train", "val", "size", "strict", "as_", "groups")}
 
     def toml(self) -> str:
         """As a file that ``fallow compare --plan`` takes."""
@@ -122,8 +124,18 @@ class Plan:
                     f"{where} holds another comparison: its {key} is {stored.get(key)!r}, not {value!r}; "
                     "choose another --out"
                 )
+        _check_models(stored["models"], mine["models"], where)
         union: dict[str, Any] = {key: tuple(dict.fromkeys([*stored[key], *mine[key]])) for key in GROW[:3]}
         return dataclasses.replace(self, **union, seeds=max(stored["seeds"], self.seeds))
+
+
+def _check_models(stored: list[str], named: list[str], where: Path) -> None:
+    """Nothing is imported because a folder says so: models that are not fallow's own have to be named again."""
+    from fallow.models import catalogued
+
+    for model in stored:
+        if model not in named and not catalogued(model):
+            raise RequestError(f"{where} compares {model}, which is not fallow's own: name it too, --models {model}")
 
 
 def settings_for(plan: Plan, examples: int) -> dict[str, Any]:
