@@ -42,7 +42,7 @@ def test_a_run_says_what_images_show(run: Run, trained: Path, cats: Path) -> Non
         assert line.split()[:2] == [str(path), label]
         assert line.endswith(" %)")
     found = json.loads(run("predict", trained, *paths, "--json").done())["predictions"]
-    assert [row["image"] for row in found] == list(map(str, paths))
+    assert [row["name"] for row in found] == list(map(str, paths))
     assert [row["label"] for row in found] == ["cat", "dog"]
     assert all(0.5 < row["confidence"] <= 1 for row in found)
 
@@ -75,9 +75,10 @@ def test_a_comparison_uses_its_winner(run: Run, cats: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["run"], "Missing argument 'images"),
-        (["run", "gone.png"], "there is no image gone.png"),
-        (["run", "images"], "there is no image images"),
+        (["run"], "Missing argument 'files"),
+        (["run", "gone.png"], "there is no file or folder gone.png"),
+        (["run", "empty"], "empty holds no .png"),
+        (["run", "run/metrics.jsonl"], "metrics.jsonl is of no known kind"),
         (["run", "broken.png"], "broken.png cannot be read as PNG or JPEG"),
         (["run", "text.png"], "text.png cannot be read as PNG or JPEG"),
         (["gone", "images/cat/0.png"], "gone holds no run: give the folder of a run, or of a comparison"),
@@ -85,7 +86,7 @@ def test_a_comparison_uses_its_winner(run: Run, cats: Path) -> None:
         (["strange", "images/cat/0.png"], "strange holds no run"),
         (["half", "images/cat/0.png"], "half has no best.safetensors: the run is not finished: resume it first"),
         (["old", "images/cat/0.png"], "old is of an older fallow, which did not keep how to normalise: train it anew"),
-        (["foreign", "images/cat/0.png"], "foreign trained my.module:net, which fallow cannot build"),
+        (["foreign", "images/cat/0.png"], "foreign trained my.module:net, which is not fallow's own: name it too"),
     ],
 )
 @pytest.mark.usefixtures("trained")
@@ -101,6 +102,7 @@ def test_what_cannot_be_predicted(words: list[str], answer: str, run: Run) -> No
         Path(name, "run.json").write_text(json.dumps(content))
     Path("broken.png").write_bytes(Path("images/cat/0.png").read_bytes()[:60])
     Path("text.png").write_text("hello")
+    Path("empty").mkdir()
     assert answer in run("predict", *words).refused()
 
 
@@ -109,11 +111,11 @@ def test_a_model_that_was_not_trained_on_images(run: Run) -> None:
     run("train", "few.npz", *TRAIN, "--out", "run").done()
     Image.new("L", (8, 8)).save("image.png")
     line = run("predict", "run", "image.png").refused()
-    assert line == "the model was trained on arrays of shape (6,), not on image files: give it arrays"
+    assert line == "image.png is an image, and the model was trained on arrays of shape (6,): give it arrays"
     draw = np.random.default_rng(0)
     np.savez("real.npz", x=draw.random((40, 8, 8, 1), np.float32), y=np.arange(40) % 2)  # images, but not in bytes
     run("train", "real.npz", *TRAIN, "--out", "real").done()
-    assert "trained on arrays of shape (1, 8, 8), not on image files" in run("predict", "real", "image.png").refused()
+    assert "the model was trained on arrays of shape (1, 8, 8)" in run("predict", "real", "image.png").refused()
 
 
 def test_arrays_in_python(run: Run) -> None:

@@ -202,8 +202,8 @@ def test_weights_that_run_away_are_told_and_nothing_is_lost(semi: Run) -> None:
     away = LEARNED + ",form=plain,rate=1e4,limit=0.5"
     outcome = semi("--method", away, "--no-baseline", "--out", "a")
     assert outcome.code == 1
-    assert outcome.err.startswith("fallow: the confidence weights ran away")
-    assert outcome.err.count("\n") == 1
+    assert outcome.troubles.startswith("fallow: the confidence weights ran away")
+    assert outcome.troubles.count("\n") == 1
     assert "confidence reaches" in outcome.out
     assert json.loads(Path("a/study.json").read_text())["trainings"]["confidence"]["ran_away"]
     assert "ran away" in Path("a/semi.html").read_text("utf-8")

@@ -71,7 +71,7 @@ def test_none_changes_nothing_and_draws_nothing() -> None:
 
 
 def test_auto_is_for_colour_images_of_some_size() -> None:
-    assert resolve("auto", (3, 16, 16)) == "flip+crop"
+    assert resolve("auto", (3, 16, 16)) == "crop"  # no mirroring unless asked
     for shape in [(3, 15, 15), (1, 28, 28), (128,), (3, 64), (1, 8, 8, 8)]:
         assert resolve("auto", shape) == "none"
 

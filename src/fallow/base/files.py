@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fallow.base.errors import WorkError
+from fallow.base.errors import RequestError, WorkError
 
 LEFTOVER = ".fallow"  # how the names of files end that are being written
 
@@ -70,9 +70,15 @@ def dumps(value: Any, indent: int | None = None) -> str:
     '{"loss": null, "name": "é"}'
     """
     try:
-        return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
+        value = _finite(value)
+        text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a path whose bytes are no UTF-8: escaped, it is read back as it was
+        text = json.dumps(value, indent=indent, allow_nan=False)
+    return text
 
 
 def _finite(value: Any) -> Any:
@@ -81,3 +87,11 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(held) for held in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def expanded(path: str | Path) -> Path:
+    """A path with ``~`` written out."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # ~nosuch
+        raise RequestError(f"{path} begins with the home of a user unknown here: write the path out") from error

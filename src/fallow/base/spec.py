@@ -8,6 +8,8 @@ from typing import Any
 
 from fallow.base.errors import RequestError
 
+LARGEST = 2**63 - 1  # what torch counts with
+
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
     """Split ``name:key=value,key=value`` into the name and its settings.
@@ -38,10 +40,21 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
     return name, settings
 
 
+def _check(value: Any) -> None:
+    """Refuse whole numbers that no machine counts to."""
+    for one in value if isinstance(value, tuple | list) else (value,):
+        if isinstance(one, int) and abs(one) > LARGEST:
+            raise RequestError(f"{str(one)[:12]}… has {len(str(abs(one)))} digits: a setting is at most {LARGEST:,}")
+
+
 def _literal(value: str) -> Any:
     if value in ("true", "false"):
         return value == "true"
     try:
-        return ast.literal_eval(value)
+        found = ast.literal_eval(value)
+        _check(found)
+        return found
+    except RequestError:
+        raise
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return value

@@ -43,6 +43,8 @@ def compare(
     train: options.Train = None,
     val: Annotated[float | None, typer.Option(help="share of the training examples for validation (0.2)")] = None,
     size: options.Size = None,
+    as_: options.As = None,
+    groups: options.Groups = None,
     strict: Annotated[bool, typer.Option("--strict", help="refuse a folder with unreadable images")] = False,
     weights: Annotated[Path | None, typer.Option(help="pretrained weights from which every method starts")] = None,
     generations: Annotated[int | None, typer.Option(help="the first, ordinary one included (4)")] = None,
@@ -53,7 +55,7 @@ def compare(
     weight_decay: Annotated[float | None, typer.Option(help="(0.0005)")] = None,
     metric: options.Metric = None,
     label_smoothing: Annotated[float | None, typer.Option(help="(0.1)")] = None,
-    augment: Annotated[str | None, typer.Option(help="none, flip, crop, flip+crop or auto")] = None,
+    augment: Annotated[str | None, typer.Option(help="none, flip, crop, flip+crop, auto or try")] = None,
     split: Annotated[str | None, typer.Option(help="where late layers begin: auto, layer3, 2 (blocks) or 0.5")] = None,
     settings: Annotated[
         str | None, typer.Option("--set", help="other settings of the training: 'clip=1,schedule=constant'")
@@ -83,6 +85,7 @@ def compare(
         "models": split_names(models) if models else None, "seeds": seeds, "seed": seed,
         "same": same, "minutes": minutes, "prove_worse": prove_worse or None, "quick": quick or None,
         "budget": budget, "score": score, "train": train, "val": val, "size": size, "strict": strict or None,
+        "as_": as_, "groups": groups,
         "weights": str(weights) if weights else None,
     }  # fmt: skip
     asked |= {key: value for key, value in flags.items() if value is not None}

@@ -21,12 +21,11 @@ def introduce(comparison: Comparison) -> None:
     plan = comparison.plan
     for source, data in comparison.loaded.items():
         models = dict.fromkeys(run.arguments["model"] for run in comparison.runs if run.arguments["data"] == source)
-        sizes = data.describe()["sizes"]
         settings = comparison.settings(source)
         say(
-            f"{comparison.labels[source]}: {sizes['train']} train, {sizes['val']} validation, {sizes['test']} test "
-            f"examples of {len(data.classes)} classes; {len(plan.methods)} methods, a race of up to "
-            f"{many(plan.seeds, 'seed')} of {settings['generations']} × {settings['epochs']} epochs; {' and '.join(models)}"
+            f"{comparison.labels[source]}: {data.understood(settings.get('augment', 'auto'))}; {len(plan.methods)} "
+            f"methods, a race of up to {many(plan.seeds, 'seed')} of {settings['generations']} × {settings['epochs']} "
+            f"epochs; {' and '.join(models)}"
         )
         say(_prospect(comparison, data))
         for note in data.notes:

@@ -26,6 +26,9 @@ def diagnose(
     weights: Annotated[str, typer.Option(help="last, or best on validation")] = "last",
     examples: Annotated[int, typer.Option(help="how many training and test examples to look at")] = 2000,
     data: Annotated[str | None, typer.Option(help="where the data is, if it has moved")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="a run's own module:factory, named again to be trusted; may be repeated")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="a folder; default: diagnosis/ in the first run")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -56,7 +59,7 @@ def diagnose(
             left = f", {duration((time.monotonic() - began) / done * (1 - done))} left" if done else ""
             print(f"\r\x1b[K{100 * done:3.0f} %{left}: {now}", end="", file=sys.stderr, flush=True)
 
-    looked = subjects(runs, data=data, weights=weights, generations=generations, examples=examples)
+    looked = subjects(runs, data=data, weights=weights, generations=generations, examples=examples, trusted=model or ())
     found = measure(looked, names or tuple(MEASURES), quick=quick, progress=show)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)

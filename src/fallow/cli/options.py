@@ -10,6 +10,14 @@ import typer
 Data = Annotated[str, typer.Argument(help="a bundled name (digits, synthetic:alpha=0.5) or a path")]
 Train = Annotated[int | None, typer.Option("--train", help="keep this many training examples")]
 Val = Annotated[float, typer.Option(help="share of the training examples for validation")]
+Test = Annotated[float, typer.Option(help="share of the examples for testing, where they have no test part")]
+As = Annotated[
+    str | None, typer.Option("--as", help="what examples are, if guessed wrong: images, signals or features")
+]
+Groups = Annotated[
+    str | None,
+    typer.Option(help="what stays together in a split: an array of a .npz, a separator in file names, or a file"),
+]
 Size = Annotated[int | None, typer.Option(help="side of the images of a folder, in pixels")]
 Target = Annotated[str | None, typer.Option(help="classes, numbers, labels or dense, where the answers do not show it")]
 Metric = Annotated[
@@ -25,7 +33,7 @@ BatchSize = Annotated[int, typer.Option(help="examples in a step, over all proce
 Rate = Annotated[float, typer.Option(help="the initial learning rate")]
 Decay = Annotated[float, typer.Option(help="weight decay")]
 Smoothing = Annotated[float, typer.Option(help="label smoothing")]
-Augment = Annotated[str, typer.Option(help="none, flip, crop, flip+crop or auto")]
+Augment = Annotated[str, typer.Option(help="none, flip, crop, flip+crop, auto (no mirroring) or try (on validation)")]
 Clip = Annotated[float | None, typer.Option(help="the largest norm of the gradient")]
 Split = Annotated[str, typer.Option(help="where late layers begin: layer3, 2 (blocks), 0.5, or auto as in the papers")]
 Seed = Annotated[int, typer.Option(help="of the split, the initial weights and the order of the batches")]

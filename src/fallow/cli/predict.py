@@ -1,29 +1,56 @@
-"""``fallow predict RUN IMAGE…``: use a trained model."""
+"""``fallow predict RUN FILE…``: use a trained model."""
 
 from __future__ import annotations
 
-import json
+import csv
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from fallow.base.errors import WorkError
 from fallow.cli import options
+from fallow.cli.wrapper import answer
 
 
 def predict(
     run: Annotated[Path, typer.Argument(help="the folder of a run, or of a comparison: then its winner")],
-    images: Annotated[list[Path], typer.Argument(help="PNG or JPEG files")],
+    files: Annotated[list[Path], typer.Argument(help="images, folders of them, .npz, .npy or .csv of examples")],
+    model: Annotated[str | None, typer.Option(help="the run's own module:factory, named again to be trusted")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="a table on standard output")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Say what the images show, by the model of a run or by the winner of a comparison."""
+    """Say what the files show, by the model of a run or by the winner of a comparison.
+
+    A file that cannot be read is told of and left out; the exit code is 1 then.
+    """
+    from fallow.cli.display import say
     from fallow.training.predict import Predictor
 
-    found = Predictor(run)(images)
-    if as_json:
-        rows = [{"image": str(path)} | each._asdict() for path, each in zip(images, found, strict=True)]
-        print(json.dumps({"predictions": rows}, ensure_ascii=False))
-        return
-    width = max(len(str(path)) for path in images)
-    for path, each in zip(images, found, strict=True):
-        print(f"{path!s:<{width}}  {each.label}  ({100 * each.confidence:.1f} %)")
+    found = Predictor(run, model=model)(files)
+
+    def report() -> None:
+        if as_csv:
+            table = csv.writer(sys.stdout)
+            table.writerow(["name", "label", "confidence"])
+            table.writerows([p.name, _words(p.label), p.confidence] for p in found)
+            return
+        width = max(len(p.name) for p in found)
+        for p in found:
+            sure = "" if p.confidence is None else f"  ({100 * p.confidence:.1f} %)"
+            print(f"{p.name:<{width}}  {_words(p.label)}{sure}")
+
+    rows = [{"name": p.name, "label": p.label, "confidence": p.confidence} for p in found]
+    answer({"predictions": rows, "failed": found.failed}, as_json, report)
+    for reason in found.failed.values():
+        say(f"left out: {reason}")
+    if found.failed:
+        raise WorkError(f"{len(found.failed)} of {len(found.failed) + len(found)} could not be read and were left out")
+
+
+def _words(label: Any) -> str:
+    """A label, several, or a number."""
+    if isinstance(label, list):
+        return ", ".join(map(_words, label)) or "none"
+    return f"{label:.6g}" if isinstance(label, float) else str(label)

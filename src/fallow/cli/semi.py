@@ -44,6 +44,7 @@ def semi(
     steps: Annotated[int, typer.Option(help="in an epoch")] = 50,
     batch_size: Annotated[int, typer.Option(help="labelled images in a step")] = 64,
     lr: options.Rate = 0.03,
+    augment: Annotated[str, typer.Option(help="the weak augmentation: auto (shifts), or flip+reflect")] = "auto",
     weight_decay: options.Decay = 5e-4,
     baseline: Annotated[
         bool, typer.Option("--baseline/--no-baseline", help="train on the labels alone too, to compare with")
@@ -64,13 +65,14 @@ def semi(
     needs_out(resume, out)
     import torch
 
+    from fallow.cli.display import say
     from fallow.cli.live import Live
     from fallow.semi import Plan, study
 
     plan = Plan(
         data=data, method=method, labels=labels, val=val, images=images, unlabelled=unlabelled, ood=ood,
         ood_classes=ood_classes, ood_share=ood_share, size=size, model=model, network=network, epochs=epochs,
-        steps=steps, batch_size=batch_size, lr=lr, weight_decay=weight_decay, seed=seed,
+        steps=steps, batch_size=batch_size, lr=lr, weight_decay=weight_decay, augment=augment, seed=seed,
     )  # fmt: skip
     if controls and plan.kind != "confidence":
         raise RequestError(f"--controls are those of --method confidence, and this is {plan.kind}")
@@ -80,7 +82,7 @@ def semi(
         done = study(
             plan, folder, baseline=baseline, controls=controls, engine=engine, address=address,
             workers=gpus if workers is None and gpus else workers, device=device,
-            watch=live.show if sys.stderr.isatty() else None,
+            watch=live.show if sys.stderr.isatty() else None, told=say,
         )  # fmt: skip
     answer(done.describe() | {"out": str(folder)}, as_json, lambda: _report(done))
     if done.failed:

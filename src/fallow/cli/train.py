@@ -49,6 +49,10 @@ def train(
     weights: options.Weights = None,
     keep: options.Train = None,
     val: options.Val = 0.2,
+    test: options.Test = 0.2,
+    size: options.Size = None,
+    as_: options.As = None,
+    groups: options.Groups = None,
     target: options.Target = None,
     metric: options.Metric = None,
     generations: Annotated[int, typer.Option(help="the first, ordinary one included")] = 4,
@@ -86,21 +90,30 @@ def train(
 ) -> None:
     """Train one model on DATA and keep it with its record."""
     needs_out(resume, out)
-    from fallow.cli.display import Progress
-    from fallow.training.fit import fit
+    import torch
+
+    from fallow.cli.display import Progress, say
+    from fallow.core import loop
+    from fallow.training.fit import prepare, result_of
 
     folder = out or free_folder(data, method, seed)
     decay = weight_decay if _given(ctx, "weight_decay") else ctx.meta.get(_DECAYS, weight_decay)
-    with working(folder, threads=threads, resumes=AGAIN), Progress() as progress:
-        result = fit(
-            model, data, method, optimizer=optimizer, weights=weights, train=keep, val=val, target=target, out=folder,
-            resume=resume, checkpoint_every=checkpoint_every, keep_generations=keep_generations, device=device,
+    alone = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+    with working(folder, threads=threads, resumes=AGAIN), Progress() as progress, alone:
+        training = prepare(
+            model, data, method, optimizer=optimizer, weights=weights, train=keep, val=val, test=test, size=size,
+            as_=as_, groups=groups, target=target, out=folder, resume=resume,
+            checkpoint_every=checkpoint_every, keep_generations=keep_generations, device=device,
             devices=devices, workers=workers, observer=progress.show if progress.live else None,
             generations=generations, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
             weight_decay=decay, schedule=schedule, warmup=warmup, label_smoothing=label_smoothing, clip=clip,
             accumulate=accumulate, precision=precision, patience=patience, augment=augment,
             evaluate_every=evaluate_every, metric=metric, split=as_split(split), seed=seed,
         )  # fmt: skip
+        if training.engine.is_global_zero:
+            say(training.problem.understood(training.settings))
+        loop.run(training)
+        result = result_of(training)
     if result.folder is None:  # another process than the first
         return
     record = json.loads((result.folder / "run.json").read_text("utf-8"))

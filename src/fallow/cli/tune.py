@@ -26,6 +26,8 @@ def tune(
     seeds: Annotated[int, typer.Option(help="how many trainings of each kind")] = 1,
     keep: options.Train = None,
     val: options.Val = 0.2,
+    as_: options.As = None,
+    groups: options.Groups = None,
     epochs: options.Epochs = 60,
     batch_size: options.BatchSize = 32,
     lr: options.Rate = 0.01,
@@ -43,6 +45,7 @@ def tune(
 
     Interrupted, the same command resumes it. The settings found are kept for fallow train --settings FILE.
     """
+    from fallow.cli.display import say
     from fallow.cli.live import Live
     from fallow.tuning.tune import tune
 
@@ -50,7 +53,8 @@ def tune(
     with working(folder), Live() as live:
         tuned = tune(
             data, model, out=folder, per=per, solver=solver, inner=inner, grid=grid, seeds=seeds, seed=seed,
-            train=keep, val=val, engine=engine, address=address, workers=workers, device=device,
+            train=keep, val=val, as_=as_, groups=groups, told=say, engine=engine, address=address,
+            workers=workers, device=device,
             watch=live.show if sys.stderr.isatty() else None, epochs=epochs, batch_size=batch_size, lr=lr,
             label_smoothing=label_smoothing, augment=augment,
         )  # fmt: skip

@@ -216,7 +216,7 @@ def _diagnose(comparison: Comparison, told: Callable[[str, float], None] | None)
     first = [comparison.folder / o.folder for o in done if (o.data, o.model, o.seed) == wanted]
     if not first:
         return None
-    models = subjects(first, weights=comparison.plan.score)
+    models = subjects(first, weights=comparison.plan.score, trusted=comparison.plan.models)
     for model in models:
         model.accuracy = means.get(model.method)
     return diagnose(models, quick=True, progress=told)

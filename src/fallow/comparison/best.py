@@ -56,7 +56,7 @@ def keep(comparison: Comparison, winner: Outcome) -> Best:
     home.mkdir(exist_ok=True)
     shutil.copyfile(run / "run.json", home / "run.json")
     shutil.copyfile(run / f"{comparison.plan.score}.safetensors", home / "best.safetensors")
-    predictor = Predictor(home)
+    predictor = Predictor(home, model=winner.model)  # which this very command names
     classified = comparison.loaded[comparison.source_of(winner)].target.kind == "classes"
     confusion, mistakes = _mistakes(predictor, comparison, winner) if classified else ([], [])
     array = f"an array of {'×'.join(map(str, ('N', *predictor.shape)))}"

@@ -53,6 +53,8 @@ class Plan:
     val: float = 0.2
     size: int | None = None
     strict: bool = False
+    as_: str | None = None  # what examples are, and what stays together: see `fallow.data.load`
+    groups: str | None = None
     weights: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)  # fields of Settings
 
@@ -114,7 +116,7 @@ class Plan:
 
     def load_options(self) -> dict[str, Any]:
         """How to load a data set, besides its seed."""
-        return {"train": self.train, "val": self.val, "size": self.size, "strict": self.strict}
+        return {key: getattr(self, key) for key in ("train", "val", "size", "strict", "as_", "groups")}
 
     def rules(self, metric: Metric) -> Rules:
         """What is frozen for every race."""
@@ -146,6 +148,7 @@ class Plan:
                     f"{where} holds another comparison: its {key} is {stored.get(key)!r}, not {value!r}; "
                     "choose another --out"
                 )
+        _check_models(stored["models"], mine["models"], where)
         union: dict[str, Any] = {key: tuple(dict.fromkeys([*stored[key], *mine[key]])) for key in GROW[:3]}
         both = dataclasses.replace(self, **union, seeds=max(stored["seeds"], self.seeds))
         if not looked:
@@ -155,6 +158,15 @@ class Plan:
         asked = (name for name in (*stored["exploratory"], *late) if name not in (BASELINE, *CONTROLS))
         looks = both.looks if beyond else tuple(stored["looks"])
         return dataclasses.replace(both, looks=looks, exploratory=tuple(dict.fromkeys(asked)))
+
+
+def _check_models(stored: list[str], named: list[str], where: Path) -> None:
+    """Nothing is imported because a folder says so: models that are not fallow's own have to be named again."""
+    from fallow.models import catalogued
+
+    for model in stored:
+        if model not in named and not catalogued(model):
+            raise RequestError(f"{where} compares {model}, which is not fallow's own: name it too, --models {model}")
 
 
 def settings_for(plan: Plan, examples: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -92,7 +91,7 @@ class Comparison:
 def begun(plan: Plan, folder: Path) -> Iterator[tuple[Comparison, Experiment]]:
     """A comparison in its folder; nothing is written before the request is known to be right."""
     loaded = _loaded(plan)
-    versions = {source: version(data) for source, data in loaded.items()}
+    versions = {source: data.content() for source, data in loaded.items()}
     _check(plan, loaded, versions, folder)
     with opened(folder, "comparison") as experiment:
         store = experiment.store
@@ -100,18 +99,10 @@ def begun(plan: Plan, folder: Path) -> Iterator[tuple[Comparison, Experiment]]:
         if stored is not None:
             plan = plan.merged(stored, folder, looked=bool(store.records()))
             loaded = _loaded(plan, loaded)
-        _check_unchanged(experiment, plan, {source: version(data) for source, data in loaded.items()})
+        _check_unchanged(experiment, plan, {source: data.content() for source, data in loaded.items()})
         store.write("plan", plan.describe())
         files.write(folder / "plan.toml", plan.toml().encode())
         yield Comparison(folder, plan, loaded, experiment.state), experiment
-
-
-def version(data: Any) -> str:
-    """A digest of all parts of a data set."""
-    from fallow.data.examples import digest
-
-    parts = " ".join(digest(part) for part in (data.train, data.val, data.test) if part is not None)
-    return hashlib.sha256(parts.encode()).hexdigest()
 
 
 def _loaded(plan: Plan, known: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from fallow.base.files import expanded
 from fallow.experiment import device, heed
 
 CHECKPOINT_EVERY = 10.0  # seconds
@@ -56,4 +57,4 @@ def absolute(source: str, root: str) -> str:
     """The source for workers that may stand elsewhere: paths become absolute."""
     from fallow.data import BUNDLED
 
-    return source if source.partition(":")[0] in BUNDLED else str(Path(root, Path(source).expanduser()).resolve())
+    return source if source.partition(":")[0] in BUNDLED else str(Path(root, expanded(source)).resolve())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from fallow.base.errors import RequestError, unknown
+from fallow.base.spec import LARGEST
 from fallow.core.engine import PRECISIONS
 from fallow.core.schedule import SCHEDULES
 
+MOST = sys.float_info.max  # neither infinite nor NaN
 OPTIMIZERS = ("sgd", "adamw")
 
 
@@ -84,13 +86,14 @@ def _known(what: str, name: str, names: Any) -> None:
 
 
 def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, int | float) and abs(value) <= (LARGEST if isinstance(value, int) else MOST)
 
 
 def _require(fits: bool, name: str, value: object, what: str) -> None:
     if not fits:
-        raise RequestError(f"{name} is {value}: it must be {what}")
+        shown = "beyond 2⁶³" if isinstance(value, int) and abs(value) > LARGEST else value
+        raise RequestError(f"{name} is {shown}: it must be {what}")

@@ -22,7 +22,8 @@ POLICIES = {
     "flip+crop": "both",
     "reflect": "shift as crop does, the image's edge is mirrored in",
     "flip+reflect": "both: FixMatch's weak augmentation",
-    "auto": "flip+crop for colour images of at least 16 pixels, otherwise none",
+    "auto": "crop for colour images of at least 16 pixels, otherwise none; never mirrored unless asked",
+    "try": "what short trials on validation like best, of none, flip, crop and both",
 }
 
 
@@ -45,12 +46,12 @@ def resolve(policy: str, shape: Sequence[int]) -> str:
     """The policy for examples of this shape, "auto" decided; refuses what cannot be done to such examples.
 
     >>> resolve("auto", (3, 32, 32)), resolve("auto", (1, 28, 28)), resolve("crop", (6, 128))
-    ('flip+crop', 'none', 'crop')
+    ('crop', 'none', 'crop')
     """
     if policy not in POLICIES:
         raise unknown("augmentation", policy, POLICIES)
     if policy == "auto":
-        return "flip+crop" if len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= 16 else "none"
+        return "crop" if len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= 16 else "none"
     if "flip" in policy and len(shape) != 3:
         raise RequestError(f"augment={policy} mirrors images, but an example has shape {tuple(shape)}: use none")
     if ("crop" in policy or "reflect" in policy) and len(shape) not in (2, 3):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fallow.base.errors import RequestError, unknown
+from fallow.base.files import expanded
 from fallow.base.seeds import mix as mix_seeds
 from fallow.data.examples import Data, Examples
 from fallow.data.images import SUFFIXES, decode
@@ -159,8 +160,8 @@ def _joined(data: Data, more: Examples, notes: list[str]) -> Data:
 
 def _images(source: Any, shape: tuple[int, ...]) -> tuple[Tensor, list[str]]:
     """uint8 images of this shape from wherever they are; what had another is resized, and that is noted."""
-    if isinstance(source, str | Path) and Path(source).expanduser().is_dir():
-        x, notes = _folder(Path(source).expanduser(), shape)
+    if isinstance(source, str | Path) and expanded(source).is_dir():
+        x, notes = _folder(expanded(source), shape)
         if x is not None:
             return x, notes
     x = (source if isinstance(source, Examples) else _in_memory(load(source, val=0, test=0).train, str(source))).x
@@ -171,7 +172,8 @@ def _images(source: Any, shape: tuple[int, ...]) -> tuple[Tensor, list[str]]:
 
 def _folder(root: Path, shape: tuple[int, ...]) -> tuple[Tensor | None, list[str]]:
     """All PNG and JPEG images below a folder; None where there are none, but other files perhaps."""
-    paths = sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+    found = sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+    paths = [path for path in found if path.is_file()]  # opening a FIFO would wait for ever
     if not paths:
         if not any(p.is_file() for p in root.rglob("*")):
             raise RequestError(f"{root} is empty: give a folder with PNG or JPEG images")

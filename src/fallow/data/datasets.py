@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from fallow.base.errors import RequestError
 from fallow.data.answers import array_of, kind_of, labels, masks, named, numbers
 from fallow.data.examples import Data
+from fallow.data.groups import numbered
 from fallow.data.loaders import Batch, length, pair, samplers
 from fallow.data.normalise import SAMPLE, spaced, statistics
 from fallow.data.parts import Cut, choose, strata_of
@@ -27,13 +28,18 @@ SAMPLE_BYTES = 256 << 20  # of large examples, fewer are enough for mean and dev
 
 
 def from_users(
-    parts: dict[str, User], cut: Cut, asked: str | None = None, classes: int | Sequence[str] | None = None
+    parts: dict[str, User],
+    cut: Cut,
+    asked: str | None = None,
+    classes: int | Sequence[str] | None = None,
+    groups: NDArray[Any] | None = None,
 ) -> Data:
     """Data from Datasets or DataLoaders under "train", perhaps "val" and "test".
 
     From a Dataset, missing parts are carved by its answers; a DataLoader is taken as it is. Both are scaled like
     arrays. What is learned, and the number of classes, comes from the answers where they are at hand (``targets``,
-    or up to 10,000 items to look at), otherwise from a sample and from ``classes``.
+    or up to 10,000 items to look at), otherwise from a sample and from ``classes``. ``groups`` has one for each item:
+    what is of one group is on one side of every split.
     """
     train = parts["train"]
     with Randomness(0):  # looking draws random transforms; leave no trace
@@ -51,17 +57,26 @@ def from_users(
     data = Data("dataset", train, val, test, list(target.names), tuple(x.shape[1:]), target=target)
     answers = None if known is None or dense else target.cast(torch.from_numpy(known), x)
     if isinstance(train, DataLoader):
+        if groups is not None:
+            raise RequestError("groups cannot keep together what a DataLoader mixes: pass its Dataset instead")
         if cut.train is not None:
             raise RequestError("train=… cannot choose from a DataLoader: pass its Dataset instead")
         length(train)  # refuses one without
         data.notes.append("The DataLoader is taken as it is: nothing was carved from it.")
     else:
-        _carve(data, train, parts, cut, answers)
+        _carve(data, train, parts, cut, answers, groups)
     _scale(data, answers)
     return data
 
 
-def _carve(data: Data, train: Dataset[Any], parts: dict[str, User], cut: Cut, answers: Tensor | None) -> None:
+def _carve(
+    data: Data,
+    train: Dataset[Any],
+    parts: dict[str, User],
+    cut: Cut,
+    answers: Tensor | None,
+    groups: NDArray[Any] | None,
+) -> None:
     """Take from the training part what is missing for validation and test."""
     strata = torch.zeros(len(train), dtype=torch.long)  # type: ignore[arg-type]
     if answers is not None:
@@ -69,7 +84,11 @@ def _carve(data: Data, train: Dataset[Any], parts: dict[str, User], cut: Cut, an
     elif data.target.kind != "dense":
         data.notes.append("The labels of the Dataset are not at hand: it was split at random, not by class.")
     own = None if "val" not in parts else torch.zeros(0, dtype=torch.long)  # kept as it is, never cut
-    chosen = choose(strata, own, "test" in parts, data.classes if data.target.kind == "classes" else None, cut)
+    if groups is not None and len(groups) != len(strata):
+        raise RequestError(f"there are {len(groups)} groups for {len(strata)} items: give one for each")
+    together = None if groups is None else numbered({"train": groups})["train"]
+    classes = data.classes if data.target.kind == "classes" else None
+    chosen = choose(strata, own, "test" in parts, classes, cut, together)
     data.notes += chosen.notes
     if len(chosen.train) < len(strata):
         data.train = Subset(train, chosen.train.tolist())

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from fallow.base.errors import RequestError, WorkError
+from fallow.data.augment import resolve
+from fallow.data.content import of_files, of_tensor, together
 from fallow.data.images import decode
+from fallow.data.layout import DARK
 from fallow.data.targets import Classes, Target
+from fallow.data.understood import MOVES, kind, wanted
+
+PARTS = {"val": "validation", "test": "testing", "unlabelled": "learning without labels"}
+HELD = ("targets", "data", "samples")  # where Datasets often keep what they hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +118,7 @@ class Data:
     unlabelled: Examples | None = None  # images to learn from; their y says where they are from, for diagnosis only
     overlap: float = 0.0  # where each seed carves another test part: its size by that of the pool to train on
     target: Target = None  # type: ignore[assignment]  # what is learned; by default one of the classes
+    whole: list[Any] = field(default_factory=list)  # of all that was carved from: digests, or the Files themselves
 
     def __post_init__(self) -> None:
         if self.target is None or self.target.kind == "classes":
@@ -124,26 +132,70 @@ class Data:
 
     @property
     def pictures(self) -> bool:
-        """Whether examples are what image files hold: bytes, grey or in colours."""
+        """Whether examples are what image files hold: bytes from black to white, grey or in colours."""
         in_bytes = isinstance(self.train, Files) or (
-            isinstance(self.train, Examples) and self.train.x.dtype == torch.uint8
+            isinstance(self.train, Examples) and self.train.x.dtype == torch.uint8 and int(self.train.x.max()) > DARK
         )
         return in_bytes and len(self.shape) == 3 and self.shape[0] in (1, 3)
 
-    def describe(self) -> dict[str, Any]:
-        """The data set as plain JSON, with a digest by which a resumed run knows that it is the same data."""
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        """How many examples each part has; None where only iterating would tell."""
         parts = {"train": self.train, "val": self.val, "test": self.test}
         more = {} if self.unlabelled is None else {"unlabelled": len(self.unlabelled)}
-        digests = digest(self.train) if self.unlabelled is None else digest(self.train) + digest(self.unlabelled)
+        return {key: 0 if part is None else _count(part) for key, part in parts.items()} | more
+
+    def understood(self, augment: str = "auto") -> str:
+        """What was understood, in a sentence, for training with this augmentation.
+
+        >>> four = Examples(torch.zeros(4, 1, 8, 8), torch.arange(4) % 2)
+        >>> Data("four", four, None, None, ["a", "b"], (1, 8, 8)).understood()
+        '4 grey images of 8×8, 2 classes; not scaled; not augmented'
+        """
+        sizes = self.sizes
+        labelled = [sizes[key] for key in ("train", "val", "test")]
+        count = f"{sum(filter(None, labelled)):,} " * (None not in labelled)
+        held = isinstance(self.train, Examples | Files)
+        what = [f"{count}{kind(self.shape, equal_channels(self.train))}", wanted(self.target)]
+        what += [f"{sizes[key]:,} for {word}" for key, word in PARTS.items() if sizes.get(key)]
+        return "; ".join([
+            ", ".join(what),
+            "scaled inside the model" if self.mean is not None else "not scaled",
+            MOVES[self.policy(augment)] if held else "augmented by the Dataset alone",
+        ])  # fmt: skip
+
+    def policy(self, augment: str) -> str:
+        """How to augment: "auto" decided, by what the images show; in three equal channels they are grey."""
+        if augment == "try":
+            return augment
+        grey = augment == "auto" and equal_channels(self.train)
+        return resolve(augment, (1, *self.shape[1:]) if grey else self.shape)
+
+    def content(self) -> str:
+        """What identifies all examples that the data were carved from, whatever the seed, and the unlabelled ones."""
+        whole = [digest(part) if isinstance(part, Files) else part for part in self.whole]
+        parts = whole or [digest(part) for part in (self.train, self.val, self.test)]
+        return together(self.classes, *parts, digest(self.unlabelled))
+
+    def describe(self) -> dict[str, Any]:
+        """The data set as plain JSON, with a digest by which a resumed run knows that it is the same data."""
+        parts = (self.train, self.val, self.test, self.unlabelled)
         return {
             "name": self.name,
-            "sizes": {key: 0 if part is None else _count(part) for key, part in parts.items()} | more,
+            "sizes": self.sizes,
             "classes": list(self.classes),
             "target": self.target.describe(),
             "shape": list(self.shape),
             "notes": list(self.notes),
-            "digest": digests,
+            "digest": together(self.classes, *map(digest, parts)),
         }
+
+
+def equal_channels(part: Part) -> bool:
+    """Whether these are grey images in the three channels of colour ones."""
+    if not (isinstance(part, Examples) and part.x.ndim == 4 and part.x.shape[1] == 3):
+        return False
+    return all(bool((x == x[:, :1]).all()) for x in part.x.split(256))  # most are found out by the first
 
 
 def _count(part: Part) -> int | None:
@@ -154,17 +206,30 @@ def _count(part: Part) -> int | None:
         return None
 
 
-def digest(part: Part) -> str:
-    """sha256 of labels and pixels in memory, of names and lengths on disk, of the choice from a Dataset."""
-    content = hashlib.sha256()
+def digest(part: Part | None) -> bytes:
+    """What identifies a part: answers and pixels, the bytes of files, or what can be had of a Dataset."""
+    return bytes.fromhex(together(*_pieces(part)))
+
+
+def _pieces(part: Any) -> list[Any]:
     if isinstance(part, Examples):
-        content.update(part.y.numpy().data)
-        content.update(part.x.contiguous().numpy().data)
-    elif isinstance(part, Files):  # reading every byte of a data set that is too large for memory is not cheap
-        content.update(part.y.numpy().data)
-        for path in part.paths:
-            content.update(f"{path.parent.name}/{path.name} {path.stat().st_size}\n".encode())
-    else:
-        indices = part.indices if isinstance(part, Subset) else ()
-        content.update(f"{_count(part)} {list(indices)}".encode())
-    return content.hexdigest()
+        return [of_tensor(part.y), of_tensor(part.x)]
+    if isinstance(part, Files):
+        return [of_tensor(part.y), part.size, part.channels, *of_files(part.paths)]
+    if isinstance(part, DataLoader):
+        return [part.batch_size, *_pieces(part.dataset)]
+    if isinstance(part, Subset):
+        return [list(map(int, part.indices)), *_pieces(part.dataset)]
+    if isinstance(part, TensorDataset):
+        return [of_tensor(tensor) for tensor in part.tensors]
+    if part is None:
+        return [None]
+    held = [getattr(part, name, None) for name in HELD]  # of others, only iterating would tell more
+    return [_count(part), *(of_tensor(h) if isinstance(h, Tensor) else _plain(h) for h in held)]
+
+
+def _plain(held: Any) -> Any:
+    """Arrays and lists as they are; of anything else, which may print its address, nothing."""
+    if isinstance(held, np.ndarray) and held.dtype != object:
+        return (str(held.dtype), held.shape, held.tobytes())
+    return held if isinstance(held, list) and all(isinstance(one, str | int | float | tuple) for one in held) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,20 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from fallow.base.errors import RequestError, unknown
+from fallow.base.files import expanded
 from fallow.base.spec import parse
 from fallow.data.arrays import from_arrays, from_tensors
 from fallow.data.bundled import BUNDLED, check_options
 from fallow.data.datasets import from_users
-from fallow.data.examples import Data, Examples, Files
+from fallow.data.examples import Data, Examples, Files, digest, equal_channels
+from fallow.data.groups import numbered, read_groups
+from fallow.data.layout import KINDS as LAYOUTS
+from fallow.data.layout import relaid
+from fallow.data.leaks import WORDS, leaks, uneven
 from fallow.data.normalise import SAMPLE, spaced, statistics
 from fallow.data.parts import Cut, Parts, choose, strata_of
 from fallow.data.sources.cifar import cifar, is_cifar
-from fallow.data.sources.folder import folder
+from fallow.data.sources.folder import folder, printable
 from fallow.data.sources.idx import idx, is_idx
 from fallow.data.sources.npz import npz
 from fallow.data.targets import KINDS as TARGETS
@@ -38,6 +44,8 @@ def load(
     size: int | None = None,
     strict: bool = False,
     target: str | None = None,
+    as_: str | None = None,
+    groups: Any = None,
     **options: Any,
 ) -> Data:
     """Load a data set and divide it, stratified by class, the same way for the same seed.
@@ -47,7 +55,7 @@ def load(
     - a bundled name, with options perhaps: ``"digits"``, ``"synthetic:alpha=0.5"`` (a folder of that name
       is ``"./digits"``);
     - a path: a .npz file, a folder with a folder of images per class, of idx files, of CIFAR batches;
-    - arrays or tensors ``(x, y)`` (see `fallow.data.arrays.layout`), or `Examples`;
+    - arrays or tensors ``(x, y)`` (see `fallow.data.layout.layout`), or `Examples`;
     - a map-style ``Dataset`` or a ``DataLoader``, for which ``classes=`` (a number, or names) may be needed;
     - a sequence of two or three of the latter two kinds: (train, test) or (train, val, test), where arrays
       are tuples ``(x, y)``;
@@ -59,7 +67,12 @@ def load(
     are for folders of images (see `fallow.data.sources.folder.folder`).
 
     What is learned is seen from y (see `fallow.data.answers.kind_of`): classes, numbers, labels or dense. ``target``
-    says so where y does not: ``target="numbers"`` for counts, which look like classes.
+    says so where y does not: ``target="numbers"`` for counts, which look like classes. What examples are is seen from
+    x; ``as_`` says so where it is not: "images", "signals" or "features". `Data.understood` says what was understood.
+
+    ``groups`` keeps what belongs together (a patient, a recording) on one side of every split: a group for each
+    training example as an array, a .npy or a text file; for a .npz the name of an array in it ("groups" is found by
+    itself); for a folder of images a separator, before which the names of files that belong together are the same.
 
     >>> data = load("digits", train=100)
     >>> data.describe()["sizes"], data.shape, data.classes[:3]
@@ -69,34 +82,72 @@ def load(
         return source
     if target is not None and target not in TARGETS:
         raise unknown("target", target, TARGETS)
+    if as_ is not None and as_ not in LAYOUTS:
+        raise unknown("kind of examples", as_, LAYOUTS)
     cut = Cut(train, val, test, seed)
     given = _parts_of(source)
     if given is not None and all(isinstance(part, Files) for part in given.values()):
         raise RequestError("Files are what load makes of a folder: give the folder itself")
     if given is not None and all(isinstance(part, Dataset | DataLoader) for part in given.values()):
         check_options("a Dataset or DataLoader", options, {"classes": None})
-        return from_users(given, cut, target, **options)
+        if as_ is not None:
+            raise RequestError(f"as_={as_} is for what fallow reads itself: let the Dataset give what it should")
+        return from_users(given, cut, target, **options, groups=None if groups is None else read_groups(groups))
     if given is not None:
         check_options("arrays", options, {})
-        return _carve("arrays", _from_memory(given, target), cut)
+        return _carve("arrays", _grouped(_from_memory(given, target, as_), groups), cut)
     if not isinstance(source, str | Path):
         raise RequestError(f"data is a {type(source).__name__}: {KINDS}, or (x, y)")
+    how: dict[str, Any] = {"train": train, "val": val, "test": test, "seed": seed}
+    chosen = {"size": size, "target": target, "as_": as_, "groups": groups}
+    how |= {key: _plain(value) for key, value in chosen.items() if value is not None}
     name = str(source).partition(":")[0]
     if isinstance(source, str) and name in BUNDLED:
         _refuse_size(size)
         _refuse_target(target)
         _, settings = parse(source)
-        data = _carve(name, BUNDLED[name].parts(name, cut, settings | options), cut)
-        data.origin = {"source": source, **options, "train": train, "val": val, "test": test, "seed": seed}
+        parts = _as(BUNDLED[name].parts(name, cut, settings | options), as_)
+        data = _carve(name, _grouped(parts, groups), cut)
+        data.origin = {"source": source, **options, **how}
         return data
-    path = Path(source).expanduser()
+    path = expanded(source)
     check_options(str(path), options, {})
-    parts = read(path, str(source), size, strict, target)
-    data = _carve(path.stem if path.is_file() else path.resolve().name, parts, cut)
-    data.origin = {"source": str(path.resolve()), "train": train, "val": val, "test": test, "seed": seed}
-    data.origin |= {} if size is None else {"size": size}
-    data.origin |= {} if target is None else {"target": target}
+    parts = read(path, str(source), size, strict, target, as_, groups)
+    data = _carve(printable(path.stem if path.is_file() else path.resolve().name), parts, cut)
+    data.origin = {"source": str(path.resolve()), **how}
     return data
+
+
+def _plain(value: Any) -> Any:
+    """An option as a record keeps it."""
+    if isinstance(value, Path | str):
+        return str(value)
+    return read_groups(value).tolist() if hasattr(value, "__len__") else value
+
+
+def _as(parts: Parts, as_: str | None) -> Parts:
+    """Parts that are laid out, as what was asked for."""
+    if as_ is None:
+        return parts
+    held = [part for part in (parts.train, parts.val, parts.test) if part is not None]
+    if as_ != "images" and any(isinstance(part, Files) for part in held):
+        raise RequestError(f"as_={as_} needs the images in memory, and these are too many: take a smaller size")
+    train, val, test = (
+        Examples(relaid(part.x, as_), part.y) if isinstance(part, Examples) else part
+        for part in (parts.train, parts.val, parts.test)
+    )
+    assert train is not None
+    return replace(parts, train=train, val=val, test=test)
+
+
+def _grouped(parts: Parts, groups: Any) -> Parts:
+    """Parts with the groups of their training examples."""
+    if groups is None:
+        return parts
+    found = read_groups(groups)
+    if len(found) != len(parts.train):
+        raise RequestError(f"there are {len(found)} groups for {len(parts.train)} training examples: give one for each")
+    return replace(parts, groups=numbered({"train": found}))
 
 
 def _parts_of(source: Any) -> dict[str, Any] | None:
@@ -118,18 +169,27 @@ def _parts_of(source: Any) -> dict[str, Any] | None:
     return {"train": tuple(source)}
 
 
-def _from_memory(given: dict[str, Any], target: str | None) -> Parts:
+def _from_memory(given: dict[str, Any], target: str | None, as_: str | None) -> Parts:
     if all(isinstance(part, Examples) for part in given.values()):
         y = given["train"].y
         target = target or ("numbers" if y.is_floating_point() and y.ndim == 1 else None)  # by its type, however whole
-        return from_tensors({key: (part.x, part.y) for key, part in given.items()}, target=target)
+        return from_tensors({key: (relaid(part.x, as_), part.y) for key, part in given.items()}, target=target)
     for key, part in given.items():
         if not (isinstance(part, tuple) and len(part) == 2):
             raise RequestError(f"{key} is a {type(part).__name__}, not like the other parts: give (x, y) for each")
-    return from_arrays(given, channels_first=all(isinstance(x, Tensor) for x, _ in given.values()), target=target)
+    first = all(isinstance(x, Tensor) for x, _ in given.values())
+    return from_arrays(given, channels_first=first, target=target, as_=as_)
 
 
-def read(path: Path, source: str, size: int | None, strict: bool, target: str | None = None) -> Parts:
+def read(
+    path: Path,
+    source: str,
+    size: int | None,
+    strict: bool,
+    target: str | None = None,
+    as_: str | None = None,
+    groups: Any = None,
+) -> Parts:
     """The parts that a file or folder has of its own."""
     if not path.exists():
         if source.replace("_", "").replace("-", "").isalnum():
@@ -138,13 +198,15 @@ def read(path: Path, source: str, size: int | None, strict: bool, target: str | 
     if path.is_dir():
         _refuse_target(target)
     if path.is_dir() and not is_cifar(path) and not is_idx(path):
-        return folder(path, size, strict)
+        return _as(folder(path, size, strict, groups), as_)
     _refuse_size(size)
     if path.is_file():
         if path.suffix != ".npz":
             raise RequestError(f"{path} is of no known kind: {KINDS} ({', '.join(BUNDLED)})")
-        return npz(path, target)
-    return cifar(path) if is_cifar(path) else idx(path)
+        return npz(path, target, as_, groups)
+    if not path.is_dir():
+        raise RequestError(f"{path} is neither a file nor a folder: {KINDS} ({', '.join(BUNDLED)})")
+    return _grouped(_as(cifar(path) if is_cifar(path) else idx(path), as_), groups)
 
 
 def _refuse_size(size: int | None) -> None:
@@ -163,13 +225,21 @@ def _carve(name: str, parts: Parts, cut: Cut) -> Data:
     target = parts.target
     own_strata = None if parts.val is None else strata_of(target, parts.val.y)
     classes = parts.classes if target.kind == "classes" else None
-    chosen = choose(strata_of(target, parts.train.y), own_strata, parts.test is not None, classes, cut)
+    groups = parts.groups or {}
+    chosen = choose(
+        strata_of(target, parts.train.y), own_strata, parts.test is not None, classes, cut, groups.get("train")
+    )
     train = parts.train.subset(chosen.train) if len(chosen.train) < len(parts.train) else parts.train
     val = own if chosen.val is None else parts.train.subset(chosen.val)
     if own is not None and chosen.own_val is not None:
         val = own.subset(chosen.own_val)
     test = parts.test if chosen.test is None else parts.train.subset(chosen.test)
-    notes = parts.notes + chosen.notes
+    notes = parts.notes + chosen.notes + _straddling(groups)
+    notes += leaks({"train": train, "val": val, "test": test})
+    if target.kind == "classes":
+        notes += uneven(train.y, parts.classes)
+    if equal_channels(train):
+        notes.append("The three channels of every image are equal: grey images, which the model sees three times over.")
     if isinstance(train, Files):
         mean, std = statistics(_sample(train))
         notes.append(f"Mean and deviation are those of {min(SAMPLE, len(train))} training images.")
@@ -179,7 +249,19 @@ def _carve(name: str, parts: Parts, cut: Cut) -> Data:
         shape = tuple(train.x.shape[1:])
     overlap = 0.0 if chosen.test is None else len(chosen.test) / chosen.pool
     fitted = target.fitted(train.y)
-    return Data(name, train, val, test, parts.classes, shape, mean, std, notes, overlap=overlap, target=fitted)
+    whole = [part if isinstance(part, Files) else digest(part) for part in (parts.train, parts.val, parts.test)]
+    return Data(
+        name, train, val, test, parts.classes, shape, mean, std, notes, overlap=overlap, target=fitted, whole=whole
+    )
+
+
+def _straddling(groups: dict[str, Tensor]) -> list[str]:
+    """Groups that a source's own parts share."""
+    found = []
+    for part, words in WORDS.items():
+        if part in groups and (count := len(set(groups[part].tolist()) & set(groups["train"].tolist()))):
+            found.append(f"{count} groups of the {words} examples are in the training part too: the source has it so.")
+    return found
 
 
 def _sample(files: Files) -> Tensor:

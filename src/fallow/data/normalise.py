@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fallow.base.errors import RequestError
+
 SAMPLE = 2048  # examples to look at for mean and deviation, where each must be fetched
+TINY = 1.2e-38  # of smaller numbers float32 has no reciprocal
 PIECE = 1 << 20  # values at a time: their float64 copies stay in the cache
 
 
@@ -31,14 +34,19 @@ def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     mean = sum((some.double().sum(axes) for some in x.split(rows)), torch.zeros(())) / values
     centre = mean.view(-1, *[1] * (x.ndim - 2))
     squares = sum(((some.double() - centre).square().sum(axes) for some in x.split(rows)), torch.zeros(()))
-    return mean.float(), (squares / values).sqrt().float()
+    std = (squares / values).sqrt()
+    if 0 < float(std.max()) <= TINY:
+        raise RequestError(
+            f"x varies by {float(std.max()):.1g} at most, too little to scale in float32: multiply it by a power of ten"
+        )
+    return mean.float(), std.float()
 
 
 def normalise(x: Tensor, mean: Tensor | None, std: Tensor | None) -> Tensor:
     """(x − mean) / std as float32, always a new tensor; without statistics just float32.
 
     What varies by less than a millionth of its mean is constant but for rounding: it is centred, not scaled,
-    so that it gives zeros and never infinities.
+    so that it gives zeros and never infinities. So is what varies by less than float32 can invert.
 
     >>> normalise(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), torch.tensor([2.0, 5.0]), torch.tensor([1.0, 0.0]))
     tensor([[-1.,  0.],
@@ -48,5 +56,5 @@ def normalise(x: Tensor, mean: Tensor | None, std: Tensor | None) -> Tensor:
     if mean is None or std is None:
         return fresh
     per_channel = (-1, *[1] * (x.ndim - 2))
-    scale = torch.where(std > 1e-6 * mean.abs(), std, torch.ones_like(std)).reciprocal()
+    scale = torch.where((std > 1e-6 * mean.abs()) & (std > TINY), std, torch.ones_like(std)).reciprocal()
     return fresh.sub_(mean.view(per_channel)).mul_(scale.view(per_channel))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.data.examples import Examples, Files
+from fallow.data.groups import grouped
 from fallow.data.split import balanced, stratified
 from fallow.data.targets import Target
 
@@ -25,6 +26,7 @@ class Parts:
     test: Examples | Files | None
     target: Target
     notes: list[str] = field(default_factory=list)
+    groups: dict[str, Tensor] | None = None  # by part, what belongs together; of "train" at least
 
     @property
     def classes(self) -> list[str]:
@@ -71,22 +73,38 @@ def strata_of(target: Target, y: Tensor) -> Tensor:
     return torch.zeros(len(y), dtype=torch.long) if strata is None else strata
 
 
-def choose(y: Tensor, own_val: Tensor | None, own_test: bool, classes: list[str] | None, cut: Cut) -> Chosen:
+def choose(
+    y: Tensor,
+    own_val: Tensor | None,
+    own_test: bool,
+    classes: list[str] | None,
+    cut: Cut,
+    groups: Tensor | None = None,
+) -> Chosen:
     """Choose by strata: test first, then validation, then the training examples to keep.
 
     ``y`` are the strata of the source's training part, ``own_val`` those of its validation part if any. Every part
-    has some of each of the ``classes``; without classes, strata only balance the parts.
+    has some of each of the ``classes``; without classes, strata only balance the parts. What is of one of ``groups``
+    stays on one side.
     """
     notes: list[str] = []
     carve_test = cut.test > 0 and not own_test
     carve_val = cut.val > 0 and own_val is None
-    _check_counts(y, classes, carve_val, carve_test)
+    _check_counts(y, classes, carve_val, carve_test, groups)
     least, split = (1, balanced) if classes is None else (len(classes), stratified)
+
+    def carve(pool: Tensor, number: int, seed: Generator) -> tuple[Tensor, Tensor]:
+        if groups is None:
+            return split(y[pool], number, seed)
+        kept, carved = grouped(y[pool], groups[pool], number, seed)
+        _check_sides(y[pool], kept, carved, classes)
+        return kept, carved
+
     seeds = [torch.Generator().manual_seed(mix(cut.seed, purpose)) for purpose in range(4)]
     pool, val, test = torch.arange(len(y)), None, None
     if carve_test:
-        pool, test = split(y, max(least, round(cut.test * len(y))), seeds[0])
-        notes.append(f"{len(test)} examples were carved for testing.")
+        pool, test = carve(pool, max(least, round(cut.test * len(y))), seeds[0])
+        notes.append(f"{len(test)} examples{_of(groups, test)} were carved for testing.")
     if cut.train is not None and cut.train < least:
         raise RequestError(f"train={cut.train} is too few for {least} classes: keep at least one of each")
     if carve_val:
@@ -99,9 +117,9 @@ def choose(y: Tensor, own_val: Tensor | None, own_test: bool, classes: list[str]
                     f"train={cut.train} leaves {max(0, wanted)} of {len(pool)} examples for validation: "
                     f"ask for at most {len(pool) - least}, or val=0"
                 )
-        kept, carved = split(y[pool], wanted, seeds[1])
+        kept, carved = carve(pool, wanted, seeds[1])
         pool, val = pool[kept], pool[carved]
-        notes.append(f"{len(val)} training examples were carved for validation.")
+        notes.append(f"{len(val)} training examples{_of(groups, val)} were carved for validation.")
     candidates = len(pool)
     if cut.train is not None:
         if cut.train > len(pool):
@@ -118,18 +136,40 @@ def choose(y: Tensor, own_val: Tensor | None, own_test: bool, classes: list[str]
     return Chosen(pool, val, test, small_val, candidates, notes)
 
 
-def _check_counts(y: Tensor, classes: list[str] | None, carve_val: bool, carve_test: bool) -> None:
-    """Each class (or all examples together) needs one for training and for each part that is carved."""
-    present, counts = torch.unique(y if classes else torch.zeros_like(y), return_counts=True)
+def _of(groups: Tensor | None, chosen: Tensor) -> str:
+    return "" if groups is None else f" of {groups[chosen].unique().numel()} groups"
+
+
+def _check_sides(y: Tensor, kept: Tensor, carved: Tensor, classes: list[str] | None) -> None:
+    """Refuse a split of whole groups that leaves a part, or a part without some class."""
+    for side in (kept, carved):
+        missing = torch.tensor(sorted(set(y.unique().tolist()) - set(y[side].unique().tolist()))).long()
+        if len(side) == 0 or (classes and len(missing)):
+            what = f"class {classes[int(missing[0])]!r}" if classes and len(missing) else "any example"
+            raise RequestError(
+                f"no choice of whole groups leaves {what} to every part: take smaller groups, "
+                "or say val=0 or test=0 (--val 0, --test 0)"
+            )
+
+
+def _check_counts(
+    y: Tensor, classes: list[str] | None, carve_val: bool, carve_test: bool, groups: Tensor | None
+) -> None:
+    """Each class (or all examples together) needs an example, or a group, for training and each carved part."""
+    strata = y if classes else torch.zeros_like(y)
+    if groups is not None:
+        strata = torch.stack([strata, groups], 1).unique(dim=0)[:, 0]
+    present, counts = torch.unique(strata, return_counts=True)
     needs = ["training"] + ["validation"] * carve_val + ["test"] * carve_test
     scarce = int(counts.argmin())
     if counts[scarce] < len(needs):
         spare = " or ".join(["val=0"] * carve_val + ["test=0"] * carve_test)
+        typed = ", ".join(["--val 0"] * carve_val + ["--test 0"] * carve_test)
         what = f"class {classes[int(present[scarce])]!r} has" if classes else "there are"
         remedy = "add some, remove the class" if classes else "add some"
         if classes and len(classes) > MANY and all(name.lstrip("-").isdigit() for name in classes):
             remedy += ", say target='numbers' if these are no classes"
         raise RequestError(
-            f"{what} {int(counts[scarce])} of the {len(needs)} examples that "
-            f"{', '.join(needs)} need: {remedy}" + (f", or say {spare}" if spare else "")
+            f"{what} {int(counts[scarce])} of the {len(needs)} {'examples' if groups is None else 'groups'} that "
+            f"{', '.join(needs)} need: {remedy}" + (f", or say {spare} ({typed})" if spare else "")
         )

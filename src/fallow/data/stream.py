@@ -82,7 +82,9 @@ def stream(
     """
     place = torch.device(device)
     if isinstance(part, Examples | Files):
-        policy = resolve(augment, data.shape)
+        policy = data.policy(augment)
+        if policy == "try":
+            raise RequestError("augment=try is decided by fallow.fit before it trains: name an augmentation here")
     elif augment in ("auto", "none"):
         policy = "none"
     else:

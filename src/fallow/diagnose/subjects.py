@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,19 @@ class Subject:
 
 
 def subjects(
-    runs: list[Path], *, data: str | None = None, weights: str = "last", generations: bool = False, examples: int = 2000
+    runs: list[Path],
+    *,
+    data: str | None = None,
+    weights: str = "last",
+    generations: bool = False,
+    examples: int = 2000,
+    trusted: Collection[str] = (),
 ) -> list[Subject]:
     """The models of runs, of all generations if asked; a comparison stands for its runs of the first seed.
 
     ``examples`` is how many of the training and of the test split are looked at, evenly spaced; ``data`` says where the
-    data is, if it has moved since.
+    data is, if it has moved since. Models that are not fallow's own are built only if ``trusted`` names them: nothing
+    is imported because a record says so.
     """
     found: list[Subject] = []
     for folder in (one for run in runs for one in _expand(run)):
@@ -49,7 +57,8 @@ def subjects(
         for file in names or [folder / f"{weights}.safetensors"]:
             stem = file.name.removesuffix(".safetensors")
             name = f"{label}, generation {_number(file)}" if generations else label
-            model = Predictor(folder, weights=stem).model
+            named = record["model"] if record["model"] in trusted else None
+            model = Predictor(folder, weights=stem, model=named).model
             found.append(Subject(name, folder, model, train, test, _accuracy(folder, weights), record["method"]))
     shared = {s.name for s in found if [t.name for t in found].count(s.name) > 1}
     for subject in found:

@@ -11,9 +11,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from fallow.base.errors import RequestError, unknown
+from fallow.base.machine import memory
 from fallow.base.spec import parse
 from fallow.models.base import Inputs, Model
 from fallow.models.conv4 import Conv4
@@ -37,11 +39,15 @@ __all__ = [
     "Model",
     "Report",
     "build",
+    "catalogued",
     "default",
     "from_factory",
     "from_library",
     "load_weights",
 ]
+
+
+SMALL, LARGEST, DEEPEST = 1024, 1 << 24, 1000  # sizes that need no look at memory, and that cannot be
 
 
 class Entry(NamedTuple):
@@ -103,7 +109,31 @@ def build(name: str, *, shape: tuple[int, ...], classes: int, pretrained: bool =
         if key not in defaults:
             raise unknown(f"setting of model {name}", key, defaults)
         settings[key] = _checked(f"{key} of model {name}", value, defaults[key])
+    _check_size(name, settings, lambda: factory(tuple(shape), classes, **settings))
     return factory(tuple(shape), classes, **settings)
+
+
+def catalogued(name: str) -> bool:
+    """Whether a name is one of fallow's own models, which alone may be built because a record says so.
+
+    >>> catalogued("mlp:hidden=8"), catalogued("mine:net"), catalogued("hf:somewhere")
+    (True, False, False)
+    """
+    return name.strip().partition(":")[0] in MODELS
+
+
+def _check_size(name: str, settings: dict[str, Any], make: Callable[[], Model]) -> None:
+    """Refuse what cannot be held: weights, gradients and momentum have to fit into memory."""
+    sizes = [size for value in settings.values() for size in (value if isinstance(value, tuple) else (value,))]
+    if max((size for size in sizes if isinstance(size, int)), default=0) <= SMALL:
+        return
+    with torch.device("meta"):  # shapes without content
+        needed = 3 * sum(p.numel() * p.element_size() for p in make().parameters())
+    if needed > memory():
+        raise RequestError(
+            f"{name} with these settings needs {needed / 2**30:,.0f} GiB to train, "
+            f"and this machine has {memory() / 2**30:,.0f}: give smaller sizes"
+        )
 
 
 def default(shape: tuple[int, ...]) -> str:
@@ -132,6 +162,8 @@ def _checked(what: str, value: Any, example: Any) -> Any:
             return value
     elif isinstance(example, int):
         if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+            if value > (DEEPEST if what.startswith("depth") else LARGEST):
+                raise RequestError(f"{what} cannot be {value}: give a size that a network can have")
             return value
     elif isinstance(example, float):
         if isinstance(value, int | float) and not isinstance(value, bool):

@@ -83,6 +83,9 @@ class Labelled(Problem):
         if why := self.target.check(shape, y.shape):
             raise RequestError(why)
 
+    def understood(self, settings: Settings) -> str:
+        return self.data.understood(settings.augment)
+
     def finished(self, model: nn.Module) -> nn.Module:
         return Scaled(model, self.data.mean, self.data.std)
 

@@ -85,6 +85,10 @@ class Problem(ABC):
         """The trained model as it is returned and kept: ready for examples as the data hold them."""
         return model
 
+    def understood(self, settings: Settings) -> str:
+        """What was understood of the data, in a sentence."""
+        return str(self.data.name)
+
     def describe(self) -> dict[str, Any]:
         """What identifies the problem, for the record of a run."""
         return self.data.describe() | {"target": self.target.describe()}

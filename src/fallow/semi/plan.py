@@ -39,6 +39,7 @@ class Plan:
     batch_size: int = 64  # labelled images in a step; μ times as many unlabelled ones come along
     lr: float = 0.03
     weight_decay: float = 5e-4
+    augment: str = "auto"  # the weak augmentation
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -82,7 +83,8 @@ class Plan:
         """For `fallow.fit`."""
         return {
             "generations": 1, "epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr,
-            "weight_decay": self.weight_decay, "label_smoothing": 0.0, "seed": self.seed, "test_at_end": True,
+            "weight_decay": self.weight_decay, "augment": self.augment, "label_smoothing": 0.0, "seed": self.seed,
+            "test_at_end": True,
         }  # fmt: skip
 
     def describe(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,15 +62,25 @@ class Study:
         return found | ({"controls": self.controls()} if self.controlled else {})
 
 
-def study(plan: Plan, folder: Path, *, baseline: bool = True, controls: bool = False, **how: Any) -> Study:
+def study(
+    plan: Plan,
+    folder: Path,
+    *,
+    baseline: bool = True,
+    controls: bool = False,
+    told: Callable[[str], None] | None = None,
+    **how: Any,
+) -> Study:
     """Train, side by side where there are cores, and write ``study.json`` and ``semi.html`` into the folder.
 
-    Interrupted, the same call resumes it. ``how`` is for :func:`fallow.experiment.run`: ``engine``, ``address``,
-    ``workers``, ``device``, ``watch``.
+    Interrupted, the same call resumes it. ``told`` hears what was understood of the data. ``how`` is for
+    :func:`fallow.experiment.run`: ``engine``, ``address``, ``workers``, ``device``, ``watch``.
     """
     data = gather(plan)
     with torch.random.fork_rng():
-        prepare(plan.model, data, plan.chosen(), **plan.settings())  # refuses what is wrong before a folder is made
+        ready = prepare(plan.model, data, plan.chosen(), **plan.settings())  # refuses what is wrong before all else
+    if told is not None:
+        told(ready.problem.understood(ready.settings))
     names = [SUPERVISED, plan.kind] if baseline and plan.kind != SUPERVISED else [plan.kind]
     trainings = runs(plan, training.controls(plan) if controls else names)
     found = run(

@@ -26,7 +26,8 @@ from fallow.core.record import RunFolder
 from fallow.core.settings import Settings
 from fallow.models.scaled import Scaled
 from fallow.problems import as_problem
-from fallow.training.options import FitOptions, with_signature
+from fallow.training import augmentation
+from fallow.training.options import LOADING, FitOptions, with_signature
 from fallow.weights import own_initialiser
 from fallow.weights.layers import layer_of
 
@@ -99,6 +100,7 @@ def fit(
     init : how fresh weights are drawn; by default as the model itself was initialised.
     train : keep this many training examples. ``val`` is the share carved from training for validation.
     target : "classes", "numbers", "labels" or "dense", where the answers do not show it (counts, for instance).
+    test, size, as_, groups : as for :func:`fallow.data.load`.
     out, resume : the folder of the run, and whether to resume the run that is there.
     checkpoint_every : seconds between two checkpoints (generations always write one).
     test_at_end : look at the test split only at the end, not after every generation.
@@ -129,7 +131,7 @@ def prepare(
     asked: dict[str, Any] = dict(options)
     optimizer = asked.pop("optimizer", "sgd")
     loss, weights, init = (asked.pop(name, None) for name in ("loss", "weights", "init"))
-    how = {name: asked.pop(name) for name in ("train", "val", "target") if name in asked}
+    how = {name: asked.pop(name) for name in LOADING if name in asked}
     run = RunOptions(**{f.name: asked.pop(f.name) for f in dataclasses.fields(RunOptions) if f.name in asked})
     settings = Settings.of(**asked, **{"optimizer": optimizer} if isinstance(optimizer, str) else {})
     if run.resume and run.out is None:
@@ -139,6 +141,10 @@ def prepare(
     torch.manual_seed(mix(settings.seed, 0))
     problem = as_problem(data, seed=settings.seed, metric=settings.metric, **how)
     method = problem.accept(method)
+    if settings.augment == "try":
+        policy, said = augmentation.choose(problem, model, settings)
+        settings = dataclasses.replace(settings, augment=policy)
+        problem.data = dataclasses.replace(problem.data, notes=[*problem.data.notes, said])
     settings = method.arrange(settings, problem)
     if settings.patience is not None and problem.data.val is None:
         raise RequestError("patience waits for a lower validation loss: give val above 0, or no patience")
@@ -166,6 +172,7 @@ def prepare(
         "partition": partition.describe() if partition else None,
     }
     remarks = problem.remarks() | {"pretrained": str(pretrained) if pretrained else None}
+    remarks["understood"] = problem.understood(settings)
     if partition:
         remarks["partition_table"] = str(partition)
     return _opened(ctx, RunFolder(run.out), run.resume, identity, remarks)

@@ -27,6 +27,10 @@ class FitOptions(TypedDict, total=False):
     train: int | None
     val: float
     target: str | None
+    test: float
+    size: int | None
+    as_: str | None
+    groups: Any
     out: str | Path | None
     resume: bool
     device: str
@@ -58,8 +62,12 @@ class FitOptions(TypedDict, total=False):
     metric: str | None
 
 
+LOADING: dict[str, Any] = {  # what fallow.data.load is asked
+    "train": None, "val": 0.2, "target": None, "test": 0.2, "size": None, "as_": None, "groups": None,
+}  # fmt: skip
 DEFAULTS: dict[str, Any] = (
-    {"optimizer": "sgd", "loss": None, "weights": None, "init": None, "train": None, "val": 0.2, "target": None}
+    {"optimizer": "sgd", "loss": None, "weights": None, "init": None}
+    | LOADING
     | {field.name: field.default for field in dataclasses.fields(RunOptions)}
     | {field.name: field.default for field in dataclasses.fields(Settings)}
 )

@@ -1,4 +1,4 @@
-"""Use a trained model: a run's folder, or a comparison's, and images or arrays."""
+"""Use a trained model: a run's folder, or a comparison's, and images, arrays or tables."""
 
 from __future__ import annotations
 
@@ -10,28 +10,46 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from fallow import models
 from fallow.base.errors import RequestError, unknown
-from fallow.data.images import decode
-from fallow.data.normalise import normalise
+from fallow.data.given import from_paths, shaped
+from fallow.data.layout import DARK, numeric
+from fallow.data.targets import Target
+from fallow.models.scaled import Scaled
 
 BATCH = 256
 WEIGHTS = ("best", "last")
+FAR = 100  # standard deviations between the mean of images and that of the training images: another scale
+LIKELY = 0.5  # a label is given from here on
 
 
 class Prediction(NamedTuple):
-    """The likeliest class of an example, and the softmax's confidence in it."""
+    """What a model says of an example.
 
-    label: str
-    confidence: float
+    Of classes, ``label`` is the likeliest and ``confidence`` the softmax's in it; of labels, those that are likelier
+    than not, and the least confidence among them; of numbers, the number (or several), without a confidence; of
+    pixels, a class index for each, and the mean confidence.
+    """
+
+    label: Any
+    confidence: float | None
+    name: str = ""  # of the file, or the row
+
+
+class Predictions(list[Prediction]):
+    """A prediction for each example; ``failed`` holds what could not be read, by name, with the reason."""
+
+    def __init__(self, found: Sequence[Prediction], failed: dict[str, str] | None = None) -> None:
+        super().__init__(found)
+        self.failed = failed or {}
 
 
 class Predictor:
     """The model of a run, ready to use; of a comparison, the winner's.
 
-    ``model`` is needed only where the run trained a module that fallow cannot build from its record.
+    ``model`` is needed where the run trained what is not in fallow's catalogue: the same name again (``"mine:net"``),
+    since nothing is imported because a record says so, or the module itself.
 
     >>> import fallow, fallow.data, tempfile
     >>> folder = tempfile.mkdtemp() + "/run"
@@ -40,67 +58,92 @@ class Predictor:
     '5'
     """
 
-    def __init__(self, run: str | Path, weights: str = "best", model: nn.Module | None = None) -> None:
+    def __init__(self, run: str | Path, weights: str = "best", model: nn.Module | str | None = None) -> None:
         folder = Path(run)
         if weights not in WEIGHTS and not weights.startswith("generation-"):
             raise unknown("weights", weights, WEIGHTS)
         if (folder / "best" / "run.json").exists():  # a comparison keeps its winner there
             folder = folder / "best"
         record = _read(folder)
-        data = record["data"]
-        self.classes: list[str] = data["classes"]
-        self.shape = tuple(data["shape"])
+        if "shots" in record["data"]:
+            raise RequestError(
+                f"{folder} learned to learn from few shots: adapt it to a task in Python, model.adapt(x, y)"
+            )
+        self.target = _target(record["data"], folder)
+        self.classes: list[str] = list(self.target.names)
+        self.shape = tuple(record["data"]["shape"])
         if "normalisation" not in record:
             raise RequestError(f"{folder} is of an older fallow, which did not keep how to normalise: train it anew")
-        statistics = record["normalisation"]
-        self.mean: Tensor | None = torch.tensor(statistics["mean"]) if statistics else None
-        self.std: Tensor | None = torch.tensor(statistics["std"]) if statistics else None
         self.pictures: bool = record["pictures"]
-        if model is None:
-            model = _build(record["model"], self.shape, len(self.classes), folder)
+        network = model if isinstance(model, nn.Module) else _build(record, model, self.shape, self.target, folder)
         file = folder / f"{weights}.safetensors"
         if not file.exists():
             raise RequestError(f"{folder} has no {file.name}: the run is not finished: resume it first")
-        report = models.load_weights(model, file)
+        report = models.load_weights(network, file)
         if report.missing or report.wrong_shape:
             raise RequestError(f"{file} lacks {(report.missing + report.wrong_shape)[0]}: it is of another model")
-        self.model = model.eval()
+        statistics = record["normalisation"] or {}
+        mean, std = (torch.tensor(statistics[key]) if key in statistics else None for key in ("mean", "std"))
+        self.scaled = Scaled(network, mean, std).eval()
+
+    @property
+    def model(self) -> nn.Module:
+        """The network that was trained, without the scaling of its inputs."""
+        return self.scaled.network
 
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
         """The model's output for examples as the data held them (uint8 images, or float features)."""
         if tuple(x.shape[1:]) != self.shape:
             raise RequestError(f"examples have shape {tuple(x.shape[1:])}: the model was trained on {self.shape}")
+        self._check_scale(x)
         device = next(self.model.parameters()).device
-        mean, std = (None if s is None else s.to(device) for s in (self.mean, self.std))
-        return torch.cat([self.model(normalise(part.to(device), mean, std)) for part in x.split(BATCH)])
+        return torch.cat([self.scaled(part.to(device)) for part in x.split(BATCH)])
 
-    def __call__(self, examples: Tensor | np.ndarray | Sequence[str | Path]) -> list[Prediction]:
-        """A prediction for each image file, or for each example of an array."""
-        if isinstance(examples, np.ndarray):
-            examples = torch.from_numpy(examples)
-        x = examples if isinstance(examples, Tensor) else self.images(examples)
-        confidence, label = functional.softmax(self.logits(x).float(), 1).max(1)
-        return [Prediction(self.classes[i], c) for i, c in zip(label.tolist(), confidence.tolist(), strict=True)]
+    def __call__(self, examples: Any) -> Predictions:
+        """A prediction for each file (images; .npz, .npy and .csv have many examples), or each example of an array.
 
-    def images(self, paths: Sequence[str | Path]) -> Tensor:
-        """Image files, cut and resized as those that the model was trained on."""
-        if not self.pictures:
+        Paths may be folders. What cannot be read is left out and told of in ``failed``.
+        """
+        if isinstance(examples, str | Path):
+            examples = [examples]
+        if isinstance(examples, Tensor | np.ndarray):
+            x = shaped(numeric(examples, "x"), self.shape)
+            names, failed = [str(row) for row in range(len(x))], dict[str, str]()
+        else:
+            names, x, failed = from_paths(examples, self.shape, self.pictures)
+        found = self.target.decode(self.logits(x))
+        return Predictions([Prediction(*self._say(row), name) for row, name in zip(found, names, strict=True)], failed)
+
+    def _say(self, decoded: Tensor) -> tuple[Any, float | None]:
+        """What was decoded for one example, in words."""
+        if self.target.kind == "numbers":
+            numbers = decoded.tolist()
+            return numbers[0] if len(numbers) == 1 else numbers, None
+        if self.target.kind == "labels":
+            likely = [i for i, p in enumerate(decoded.tolist()) if p >= LIKELY]
+            sure = torch.where(decoded >= LIKELY, decoded, 1 - decoded).min()
+            return [self.classes[i] for i in likely], float(sure)
+        confidence, place = decoded.max(0)
+        if self.target.kind == "dense":
+            return place.tolist(), float(confidence.mean())
+        return self.classes[int(place)], float(confidence)
+
+    def _check_scale(self, x: Tensor) -> None:
+        """Refuse images of another scale than those that the model was trained on."""
+        mean, std = self.scaled.mean, self.scaled.std
+        if len(self.shape) != 3 or mean is None or std is None or not len(x):
+            return
+        if self.pictures and x.is_floating_point() and 0 <= x.min() < x.max() <= 1 and float(mean.max()) > 1:
             raise RequestError(
-                f"the model was trained on arrays of shape {self.shape}, not on image files: give it arrays"
+                "the scale cannot be right: x is in 0…1, and the model was trained on bytes of 0…255: give 255·x"
             )
-        channels, height, width = self.shape
-        pixels = []
-        for path in map(Path, paths):
-            if not path.is_file():
-                raise RequestError(f"there is no image {path}")
-            try:
-                pixels.append(torch.from_numpy(decode(path, (height, width), channels)))
-            except Exception as error:  # Pillow raises many kinds for a damaged file
-                raise RequestError(f"{path} cannot be read as PNG or JPEG") from error
-        if not pixels:
-            raise RequestError("there are no images to predict: name one or more")
-        return torch.stack(pixels)
+        centre = x.float().mean((0, 2, 3)).cpu()
+        if bool(((centre - mean.cpu()).abs() > FAR * std.cpu().clamp_min(1e-12)).all()) and x.max() > DARK:
+            raise RequestError(
+                f"the scale cannot be right: x goes up to {float(x.max()):g}, "
+                f"and the model was trained on about {float(mean.mean()):.3g} ± {float(std.mean()):.3g}"
+            )
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -113,11 +156,24 @@ def _read(folder: Path) -> dict[str, Any]:
     raise RequestError(f"{folder} holds no run: give the folder of a run, or of a comparison that is complete")
 
 
-def _build(spec: str, shape: tuple[int, ...], classes: int, folder: Path) -> nn.Module:
-    try:
-        with torch.random.fork_rng():
-            return models.build(spec, shape=shape, classes=classes)
-    except RequestError as error:
+def _target(data: dict[str, Any], folder: Path) -> Target:
+    if "target" not in data or "shape" not in data:
+        raise RequestError(f"{folder} is of an older fallow, which did not keep what is learned: train it anew")
+    return Target.of(data["target"])
+
+
+def _build(
+    record: dict[str, Any], named: str | None, shape: tuple[int, ...], target: Target, folder: Path
+) -> nn.Module:
+    """The network of a record: fallow's own by its name there, any other only if the caller names it too."""
+    spec = str(record["model"])
+    if named is not None and named != spec:
+        raise RequestError(f"{folder} trained {spec}, not {named}: name that one")
+    if named is None and not models.catalogued(spec):
+        again = f"name it too, Predictor(…, model={spec!r}) or --model {spec}, if you trust it" if ":" in spec else ""
         raise RequestError(
-            f"{folder} trained {spec}, which fallow cannot build: in Python, Predictor(…, model=yours) takes it"
-        ) from error
+            f"{folder} trained {spec}, which is not fallow's own: "
+            f"{again or 'in Python, Predictor(…, model=yours) takes it'}"
+        )
+    with torch.random.fork_rng():
+        return models.build(spec, shape=shape, classes=target.outputs, pretrained=False)

@@ -89,11 +89,14 @@ def tune(
     seed: int = 0,
     train: int | None = None,
     val: float = 0.2,
+    as_: str | None = None,
+    groups: str | None = None,
     engine: str = "local",
     address: str | None = None,
     workers: int | None = None,
     device: str = "auto",
     watch: Callable[[State], None] | None = None,
+    told: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> Tuned:
     """Learn the decay on validation while a network trains, and compare at a stated compute.
@@ -108,7 +111,8 @@ def tune(
     have it, and the least decay looks best.
 
     Interrupted, the same call resumes it. A point of the grid that fails is left out, and so is a seed of which another
-    training does. For ``engine``, ``address``, ``workers``, ``device`` and ``watch`` see :func:`fallow.experiment.run`.
+    training does. For ``engine``, ``address``, ``workers``, ``device`` and ``watch`` see :func:`fallow.experiment.run`;
+    ``told`` hears what was understood of the data.
     """
     if per not in PER:
         raise unknown("value for per", per, PER)
@@ -121,7 +125,8 @@ def tune(
         raise RequestError("tune sets the weight decay of SGD in one generation: leave these settings out")
     fixed = {"epochs": 60, "label_smoothing": 0.0} | settings | {"generations": 1, "optimizer": "sgd"}
     chosen = Settings.of(**fixed)
-    loaded = load(data, train=train, val=val, seed=seed)
+    how: dict[str, Any] = {"train": train, "val": val, "as_": as_, "groups": groups}
+    loaded = load(data, seed=seed, **how)
     steps = chosen.epochs * math.ceil(loaded.describe()["sizes"]["train"] / chosen.batch_size)
     inner = inner or max(10, steps // UPDATES)  # each costs as much as about ten steps
     learner = f"implicit-decay:per={per},solver={solver},inner={inner},patience={steps}"
@@ -130,8 +135,10 @@ def tune(
             f"a training of {steps} steps ends before the first meta-update: give more epochs, or a smaller inner"
         )
     with torch.random.fork_rng():
-        prepare(model, loaded, learner, device=device, **fixed)  # refuses what is wrong before a folder is made
-    asked = {"model": model, "train": train, "val": val} | fixed
+        ready = prepare(model, loaded, learner, device=device, **fixed)  # refuses what is wrong before a folder is made
+    if told is not None:
+        told(ready.problem.understood(ready.settings))
+    asked = {"model": model} | how | fixed
     points = {f"decay-{decay:.1e}": decay for decay in spread(*GRID, grid)}
     draws = range(seed, seed + seeds)
     assert loaded.origin is not None
@@ -145,7 +152,8 @@ def tune(
     tuned = _gather(found, trials, Path(out), list(points), loaded)
     # a decay per weight fits the weights it was learned with: the file learns it again
     kept: dict[str, Any] = {"method": learner} if per == "weight" else {"weight_decay": tuned.decay}
-    write(tuned.file, toml.text(asked | kept).encode())
+    flags = {key.rstrip("_"): value for key, value in asked.items()}  # as the command line spells them
+    write(tuned.file, toml.text(flags | kept).encode())
     write_json(Path(out) / "tuned.json", tuned.describe())
     return tuned
 

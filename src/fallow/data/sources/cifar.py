@@ -27,7 +27,7 @@ def is_cifar(folder: Path) -> bool:
 
 def cifar(folder: Path) -> Parts:
     """Read data_batch_1 … and test_batch (CIFAR-10), or train and test (CIFAR-100, fine labels)."""
-    tens = sorted(folder.glob("data_batch_*"))
+    tens = sorted(path for path in folder.glob("data_batch_*") if path.is_file())
     train = tens or [folder / "train"]
     test, meta = (folder / "test_batch", "batches.meta") if tens else (folder / "test", "meta")
     batches = [_batch(path) for path in train]

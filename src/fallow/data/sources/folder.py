@@ -15,6 +15,7 @@ from torch import Tensor
 from fallow.base.errors import RequestError
 from fallow.data.answers import index_labels
 from fallow.data.examples import Examples, Files
+from fallow.data.groups import from_names, numbered
 from fallow.data.images import SUFFIXES, decode, probe
 from fallow.data.parts import Parts
 from fallow.data.targets import Classes
@@ -22,6 +23,7 @@ from fallow.data.targets import Classes
 IN_MEMORY = 1 << 30  # bytes of pixels; beyond, files are decoded as they are needed
 DEFAULT_SIZE = 64
 SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
+HUGE = "have more pixels than Pillow opens, lest they fill the memory"
 LAYOUT = "give a folder with one folder of PNG or JPEG images per class (perhaps below train/ and test/)"
 
 Given = TypeVar("Given")
@@ -36,35 +38,42 @@ class Found(NamedTuple):
     path: Path
 
 
-def folder(root: Path, size: int | None, strict: bool) -> Parts:
+def folder(root: Path, size: int | None, strict: bool = False, groups: str | None = None) -> Parts:
     """Read a folder of images; ``strict`` refuses unreadable ones, which are otherwise skipped and noted.
+
+    Files whose names are the same before the separator ``groups`` belong together.
 
     Images become ``size``×``size``; without it they keep the size that they all have if that is at most 64,
     and otherwise become 64×64. Only if all are grey is there a single channel.
     """
     if size is not None and size < 1:
         raise RequestError(f"size is {size}: give the side of the images in pixels, at least 1")
+    if groups is not None and not isinstance(groups, str):
+        raise RequestError("groups of a folder are told by the names of its files: give the separator they end with")
     notes: list[str] = []
     listed = [found for part, base in _splits(root).items() for found in _list(part, base, notes)]
-    headers = _each(lambda found: probe(found.path), listed)
+    reasons: dict[str, int] = {}
+    headers = _each(lambda found: probe(found.path), listed, reasons)
     broken = [found for found, header in zip(listed, headers, strict=True) if header is None]
-    _check(broken, len(listed), strict)
+    _check(broken, len(listed), strict, reasons)
     kept = [found for found, header in zip(listed, headers, strict=True) if header is not None]
     known = [header for header in headers if header is not None]
     target = _target({shape for shape, _ in known}, size, notes)
     channels = 1 if all(grey for _, grey in known) else 3
     pixels = None
     if len(kept) * channels * target[0] * target[1] <= IN_MEMORY:
-        pixels, good = _decode(kept, target, channels)
+        pixels, good = _decode(kept, target, channels, reasons)
         broken += [found for found, fine in zip(kept, good, strict=True) if not fine]
-        _check(broken, len(listed), strict)
+        _check(broken, len(listed), strict, reasons)
         kept = [found for found, fine in zip(kept, good, strict=True) if fine]
     else:
         notes.append("The images are too many for memory: they are decoded as they are needed.")
     if broken:
-        names = ", ".join(str(found.path.relative_to(root)) for found in broken[:5])
+        names = printable(", ".join(str(found.path.relative_to(root)) for found in broken[:5]))
         notes.append(f"{len(broken)} unreadable images were skipped: {names}{', …' if len(broken) > 5 else '.'}")
-    return _parts(root, kept, pixels, target, channels, notes)
+        if reasons.get(HUGE):
+            notes.append(f"{reasons[HUGE]} of them {HUGE}: make them smaller.")
+    return _parts(root, kept, pixels, target, channels, notes, groups)
 
 
 def _splits(root: Path) -> dict[str, Path]:
@@ -88,18 +97,24 @@ def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
         loose = any(entry.suffix.lower() in SUFFIXES for entry in base.iterdir())
         raise RequestError(f"{base} has {'images but ' * loose}no class folders: {LAYOUT}")
     images: dict[str, list[Path]] = {}
-    others = 0
+    others = strange = 0
     for place in classes:
         files = [Path(parent) / name for parent, _, names in os.walk(place) for name in names if name[0] != "."]
-        images[place.name] = sorted(path for path in files if path.suffix.lower() in SUFFIXES)
-        others += len(files) - len(images[place.name])
+        pictures = [path for path in files if path.suffix.lower() in SUFFIXES]
+        images[place.name] = sorted(path for path in pictures if path.is_file())  # a FIFO would keep us waiting
+        others += len(files) - len(pictures)
+        strange += len(pictures) - len(images[place.name])
     if not any(images.values()):
         raise RequestError(f"{base} holds no images: {LAYOUT}")
     for name, paths in images.items():
         if not paths:
-            raise RequestError(f"class {name!r} in {base} has 0 images: add PNG or JPEG files, or remove its folder")
+            raise RequestError(
+                f"class {printable(name)!r} in {base} has 0 images: add PNG or JPEG files, or remove its folder"
+            )
+    if strange:
+        notes.append(f"{strange} images in {printable(base.name)} are no files (FIFOs, links to nothing): left alone.")
     if others:
-        notes.append(f"{others} files in {base.name} that are not PNG or JPEG were left alone.")
+        notes.append(f"{others} files in {printable(base.name)} that are not PNG or JPEG were left alone.")
     return [Found(part, name, path) for name, paths in images.items() for path in paths]
 
 
@@ -115,7 +130,9 @@ def _target(sizes: set[tuple[int, int]], size: int | None, notes: list[str]) -> 
     return target
 
 
-def _decode(found: list[Found], size: tuple[int, int], channels: int) -> tuple[Tensor, list[bool]]:
+def _decode(
+    found: list[Found], size: tuple[int, int], channels: int, reasons: dict[str, int]
+) -> tuple[Tensor, list[bool]]:
     """The pixels of the readable images, and which those are."""
     pixels = np.empty((len(found), channels, *size), np.uint8)
 
@@ -123,32 +140,35 @@ def _decode(found: list[Found], size: tuple[int, int], channels: int) -> tuple[T
         pixels[row] = decode(found[row].path, size, channels)
         return True
 
-    good = [bool(done) for done in _each(fill, range(len(found)))]
+    good = [bool(done) for done in _each(fill, range(len(found)), reasons)]
     return torch.from_numpy(pixels if all(good) else pixels[good]), good
 
 
-def _each(work: Callable[[Given], Result], items: Iterable[Given]) -> list[Result | None]:
+def _each(work: Callable[[Given], Result], items: Iterable[Given], reasons: dict[str, int]) -> list[Result | None]:
     """The work on each file, by threads (decoding releases the interpreter's lock); None where it fails."""
 
     def attempt(item: Given) -> Result | None:
         try:
             return work(item)
-        except Exception:  # Pillow raises many kinds for a damaged file
+        except Exception as error:  # Pillow raises many kinds for a damaged file
+            if type(error).__name__ == "DecompressionBombError":
+                reasons[HUGE] = reasons.get(HUGE, 0) + 1
             return None
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         return list(pool.map(attempt, items))
 
 
-def _check(broken: list[Found], total: int, strict: bool) -> None:
+def _check(broken: list[Found], total: int, strict: bool, reasons: dict[str, int]) -> None:
     """Refuse unreadable files: any if strict, and more than half of all in any case."""
+    huge = f" ({reasons[HUGE]} {HUGE})" if reasons.get(HUGE) else ""
     if broken and strict:
         raise RequestError(
-            f"{broken[0].path} cannot be read as PNG or JPEG: repair or remove it, or load without strict"
+            f"{broken[0].path} cannot be read as PNG or JPEG{huge}: repair or remove it, or load without strict"
         )
     if 2 * len(broken) > total:
         raise RequestError(
-            f"{len(broken)} of {total} images cannot be read as PNG or JPEG, the first is {broken[0].path}: "
+            f"{len(broken)} of {total} images cannot be read as PNG or JPEG, the first is {broken[0].path}{huge}: "
             "convert or repair them"
         )
 
@@ -160,6 +180,7 @@ def _parts(
     size: tuple[int, int],
     channels: int,
     notes: list[str],
+    groups: str | None,
 ) -> Parts:
     """Readable images by part."""
     rows: dict[str, list[int]] = {}
@@ -167,11 +188,24 @@ def _parts(
         rows.setdefault(found.part, []).append(row)
     if "train" not in rows:
         raise RequestError(f"{root} holds no readable training images: {LAYOUT}")
-    classes, ys = index_labels({part: np.array([kept[row].label for row in rows[part]]) for part in rows})
+    classes, ys = index_labels({part: np.array([printable(kept[row].label) for row in rows[part]]) for part in rows})
     parts: dict[str, Examples | Files] = {}
     for part, y in ys.items():
         if pixels is None:
             parts[part] = Files([kept[row].path for row in rows[part]], y, size, channels)
         else:
             parts[part] = Examples(pixels[rows[part]] if len(ys) > 1 else pixels, y)
-    return Parts(parts["train"], parts.get("val"), parts.get("test"), Classes(classes), notes)
+    together: dict[str, Tensor] | None = None
+    if groups is not None:
+        together = numbered({part: from_names([kept[row].path for row in rows[part]], groups) for part in rows})
+        notes.append(f"Files of one name before {groups!r} stay together: {int(together['train'].max()) + 1} groups.")
+    return Parts(parts["train"], parts.get("val"), parts.get("test"), Classes(classes), notes, together)
+
+
+def printable(name: str) -> str:
+    r"""A file's name as text: bytes that are no UTF-8 are written out.
+
+    >>> printable("caf\udce9")
+    'caf\\xe9'
+    """
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fallow.base.errors import RequestError
+from fallow.base.machine import memory
 from fallow.data.arrays import from_arrays
+from fallow.data.groups import numbered, read_groups
 from fallow.data.parts import Parts
 
 XS = ("x", "images", "image", "data", "features", "inputs")
@@ -18,26 +20,27 @@ SPLITS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("
 NAMES = ("class_names", "classes", "label_names", "names")
 
 
-def npz(path: Path, target: str | None = None) -> Parts:
+def npz(path: Path, target: str | None = None, as_: str | None = None, groups: Any = None) -> Parts:
     """Read x_train, y_train, perhaps x_val, y_val, x_test, y_test, or just x, y; other arrays are left alone.
 
     Instead of x: images, data, features, inputs; instead of y: labels, targets; the part before or after
     (train_images); small or capital letters. An array of class names is used where it fits the labels. ``target``
-    is the kind of y, where it is not to be guessed.
+    is the kind of y, ``as_`` that of x, where they are not to be guessed; ``groups`` names the array of groups, which
+    may have parts too (groups_train), or is one.
     """
     try:
         archive = np.load(path, allow_pickle=False)
         if isinstance(archive, np.ndarray):
             raise RequestError(f"{path} is a single array: save x and y together with numpy.savez")
         with archive:
-            return _parts(path, archive, target)
+            return _parts(path, archive, target, as_, groups)
     except RequestError:
         raise
     except Exception as error:  # a damaged archive makes NumPy raise many kinds
         raise RequestError(f"{path} is no readable .npz ({error}): save it with numpy.savez") from error
 
 
-def _parts(path: Path, archive: Any, target: str | None) -> Parts:
+def _parts(path: Path, archive: Any, target: str | None, as_: str | None, groups: Any) -> Parts:
     found = {key.lower(): key for key in archive.files}
     keys = {part: _pair(path, found, spellings) for part, spellings in SPLITS.items()}
     if keys["train"] is None:
@@ -47,6 +50,7 @@ def _parts(path: Path, archive: Any, target: str | None) -> Parts:
             f"{path} holds {', '.join(archive.files) or 'nothing'}: "
             "name its arrays x and y, or x_train, y_train, x_test, y_test (x_val, y_val)"
         )
+    _fits(path, archive, [key for pair in keys.values() if pair is not None for key in pair])
     pairs = {
         part: (_read(path, archive, pair[0]), _read(path, archive, pair[1]))
         for part, pair in keys.items()
@@ -55,7 +59,42 @@ def _parts(path: Path, archive: Any, target: str | None) -> Parts:
     listed = next((found[name] for name in NAMES if name in found), None)
     names = None if listed is None else _read(path, archive, listed)
     usable = names is not None and names.ndim == 1 and names.dtype.kind == "U"
-    return from_arrays(pairs, names=names.tolist() if usable and names is not None else None, target=target)
+    listed_names = names.tolist() if usable and names is not None else None
+    parts = from_arrays(pairs, names=listed_names, target=target, as_=as_)
+    if belonging := _groups(path, archive, found, groups, pairs):
+        parts.groups = numbered(belonging)
+        parts.notes.append(f"What is of one group stays together: {int(parts.groups['train'].max()) + 1} groups.")
+    return parts
+
+
+def _groups(
+    path: Path, archive: Any, found: dict[str, str], asked: Any, pairs: dict[str, tuple[Any, Any]]
+) -> dict[str, NDArray[Any]]:
+    """The groups of every part that has them: those asked for, else an array of that name."""
+    name = asked.lower() if isinstance(asked, str) else "groups" if asked is None else ""
+    keys = {
+        part: next((found[key] for split in SPLITS[part] for key in _keys(name, split) if key in found), None)
+        for part in pairs
+    }
+    keys["train"] = keys["train"] or found.get(name)
+    if keys["train"] is None:
+        given = {} if asked is None else {"train": read_groups(asked)}
+    else:
+        given = {part: read_groups(_read(path, archive, key)) for part, key in keys.items() if key is not None}
+    for part, values in given.items():
+        if len(values) != len(pairs[part][1]):
+            raise RequestError(f"{path} has {len(values)} groups for {len(pairs[part][1])} examples of {part}")
+    return given
+
+
+def _fits(path: Path, archive: Any, keys: list[str]) -> None:
+    """Refuse what memory cannot hold before it is read."""
+    needed = sum(archive.zip.getinfo(info).file_size for info in archive.zip.namelist() if info[:-4] in keys)
+    if needed > memory() // 2:
+        raise RequestError(
+            f"{path} holds {needed >> 30} GiB of numbers, more than half of this machine's memory: "
+            "save fewer, or images as a folder of files"
+        )
 
 
 def _pair(path: Path, found: dict[str, str], spellings: tuple[str, ...]) -> tuple[str, str] | None:

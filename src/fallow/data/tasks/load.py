@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fallow.base.errors import RequestError, unknown
+from fallow.base.files import expanded
 from fallow.base.spec import parse
 from fallow.data.arrays import from_arrays
 from fallow.data.examples import Examples
@@ -59,7 +60,7 @@ def load_tasks(
         if splits is not None or rotations:
             raise RequestError("sinusoid has no classes: leave splits and rotations out")
         return Sinusoid(shots=shots, queries=queries, seed=seed, **counts, **settings)
-    path = Path(source).expanduser()
+    path = expanded(source)
     if not path.exists():
         raise RequestError(
             f"there is no {path}: give sinusoid (settings: {', '.join(SETTINGS)}), a .npz, or a folder of classes"
@@ -128,7 +129,7 @@ def _halves(path: Path, size: int | None) -> dict[str, Parts] | None:
         for other, theirs in classes.items():
             if part < other and held & theirs:
                 raise RequestError(f"class {min(held & theirs)!r} is in both {part} and {other}: it belongs to one")
-    return {part: folder(place, size, False) for part, place in places.items()}
+    return {part: folder(place, size) for part, place in places.items()}
 
 
 def _memory(part: Any) -> Examples:
@@ -141,7 +142,7 @@ def _named(file: str | Path, names: Sequence[str]) -> Splits:
     """Class splits from a JSON file, classes by name or number."""
     path, _, which = str(file).rpartition(":") if ".json:" in str(file) else (str(file), "", "")
     try:
-        content: Any = json.loads(Path(path).expanduser().read_text("utf-8"))
+        content: Any = json.loads(expanded(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise RequestError(f"{path} holds no splits ({error}): give JSON with train, val and test") from error
     if isinstance(content, Mapping) and isinstance(content.get("splits"), Mapping):

@@ -221,11 +221,9 @@ def pseudo_labels(output: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
 
 
 def weak_policy(policy: str, shape: tuple[int, ...]) -> str:
-    """The weak augmentation: what the training asks for; "auto" shifts, and mirrors what is in colour.
+    """The weak augmentation: what the training asks for; "auto" shifts, and mirrors nothing unless asked.
 
-    >>> weak_policy("auto", (3, 32, 32)), weak_policy("auto", (1, 28, 28)), weak_policy("flip+reflect", (1, 28, 28))
-    ('flip+reflect', 'reflect', 'flip+reflect')
+    >>> weak_policy("auto", (3, 32, 32)), weak_policy("flip+reflect", (1, 28, 28))
+    ('reflect', 'flip+reflect')
     """
-    if policy == "auto":
-        return "flip+reflect" if shape[0] == 3 else "reflect"
-    return resolve(policy, shape)
+    return "reflect" if policy == "auto" else resolve(policy, shape)

@@ -1,0 +1,147 @@
+"""Examples to predict: images, folders of them, arrays and tables, in the shape that a model was trained on."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fallow.base.errors import RequestError
+from fallow.base.files import expanded
+from fallow.data.images import SUFFIXES, decode
+from fallow.data.layout import COLOURS, numeric
+from fallow.data.sources.npz import XS
+
+
+class Given(NamedTuple):
+    """Examples by name; what could not be read, by name with the reason."""
+
+    names: list[str]
+    x: Tensor
+    failed: dict[str, str]
+
+
+def from_paths(paths: Iterable[str | Path], shape: tuple[int, ...], pictures: bool) -> Given:
+    """Files, and those in folders: PNG and JPEG where the model takes ``pictures``, .npz, .npy and .csv of arrays.
+
+    What cannot be read is left out, with its reason; only if nothing is left is that an error.
+    """
+    names: list[str] = []
+    pieces: list[Tensor] = []
+    failed: dict[str, str] = {}
+    for path in _files(paths, failed):
+        try:
+            some = _read(path, shape, pictures)
+        except RequestError as error:
+            failed[str(path)] = str(error)
+            continue
+        names += [str(path)] if _is_image(path) else [f"{path}:{row}" for row in range(len(some))]
+        pieces.append(some)
+    if not pieces:
+        reasons = list(failed.values())
+        raise RequestError(reasons[0] if reasons else "there is nothing to predict: name files or folders")
+    kinds = {piece.dtype for piece in pieces}
+    return Given(names, torch.cat([p.float() for p in pieces] if len(kinds) > 1 else pieces), failed)
+
+
+def _files(paths: Iterable[str | Path], failed: dict[str, str]) -> Iterator[Path]:
+    for path in map(expanded, paths):
+        if path.is_dir():
+            found = sorted(p for p in path.rglob("*") if p.suffix.lower() in KNOWN and p.name[0] != "." and p.is_file())
+            if not found:
+                failed[str(path)] = f"{path} holds no {', '.join(KNOWN)}: name files, or a folder of them"
+            yield from found
+        elif path.is_file():
+            yield path
+        else:
+            failed[str(path)] = f"there is no file or folder {path}"
+
+
+def _read(path: Path, shape: tuple[int, ...], pictures: bool) -> Tensor:
+    if _is_image(path):
+        if not pictures:
+            raise RequestError(
+                f"{path} is an image, and the model was trained on arrays of shape {shape}: give it arrays"
+            )
+        channels, height, width = shape
+        try:
+            return torch.from_numpy(decode(path, (height, width), channels))[None]
+        except Exception as error:  # Pillow raises many kinds for a damaged file
+            raise RequestError(f"{path} cannot be read as PNG or JPEG") from error
+    if path.suffix.lower() not in READERS:
+        raise RequestError(f"{path} is of no known kind: give {', '.join(KNOWN)}")
+    try:
+        array = READERS[path.suffix.lower()](path)
+    except RequestError:
+        raise
+    except Exception as error:  # a damaged archive makes NumPy raise many kinds
+        raise RequestError(
+            f"{path} cannot be read ({str(error).splitlines()[0] if str(error) else error!r})"
+        ) from error
+    return shaped(numeric(array, str(path)), shape, str(path))
+
+
+def shaped(array: NDArray[Any], shape: tuple[int, ...], what: str = "examples") -> Tensor:
+    """Examples in the shape that a model takes: without an axis of one channel, channels last, flat, or just one.
+
+    >>> shaped(np.zeros((5, 8, 8)), (1, 8, 8)).shape, shaped(np.zeros((8, 8, 3)), (3, 8, 8)).shape
+    (torch.Size([5, 1, 8, 8]), torch.Size([1, 3, 8, 8]))
+    """
+    first = array.shape[1:]
+    if first != shape and array.ndim == len(shape) + 1 and shape[0] in COLOURS and (*shape[1:], shape[0]) == first:
+        array = np.moveaxis(array, -1, 1)
+    elif first != shape and array.shape in (shape, (*shape[1:], shape[0]), shape[1:] if shape[0] == 1 else shape):
+        return shaped(array[None], shape, what)
+    elif first != shape and shape[0] == 1 and first == shape[1:]:
+        array = array[:, None]
+    elif first != shape and array.ndim == 2 and array.shape[1] == prod(shape):
+        array = array.reshape(-1, *shape)
+    if array.shape[1:] != shape:
+        raise RequestError(f"{what} have shape {first}: the model was trained on {shape}")
+    kept = array if array.dtype == np.uint8 and len(shape) > 2 else array.astype(np.float32)
+    return torch.from_numpy(np.ascontiguousarray(kept))
+
+
+def _npz(path: Path) -> Any:
+    with np.load(path, allow_pickle=False) as archive:
+        found = {key.lower(): key for key in archive.files}
+        wanted = [*XS, *(f"{name}_{part}" for part in ("test", "val", "train") for name in XS)]
+        key = next((found[name] for name in wanted if name in found), None)
+        if key is None and len(archive.files) == 1:
+            key = archive.files[0]
+        if key is None:
+            raise RequestError(f"{path} holds {', '.join(archive.files) or 'nothing'}: name the array of examples x")
+        return archive[key]
+
+
+def _npy(path: Path) -> Any:
+    return np.load(path, allow_pickle=False)
+
+
+def _csv(path: Path) -> Any:
+    """A table of numbers, a row for each example, perhaps with names in the first row."""
+    with open(path, newline="", encoding="utf-8", errors="replace") as file:
+        rows = [row for row in csv.reader(file) if row]
+    try:
+        float(rows[0][0])
+    except (ValueError, IndexError):
+        rows = rows[1:]
+    try:
+        return np.array([[float(cell) for cell in row] for row in rows], dtype=np.float64)
+    except ValueError as error:
+        raise RequestError(f"{path} holds more than numbers ({error}): give a row of features per example") from error
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+READERS = {".npz": _npz, ".npy": _npy, ".csv": _csv}
+KNOWN = (*SUFFIXES, *READERS)

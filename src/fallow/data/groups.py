@@ -1,0 +1,91 @@
+"""What belongs together (a patient, a recording) stays on one side of every split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Generator, Tensor
+
+from fallow.base.errors import RequestError
+from fallow.base.files import expanded
+
+TRIES = 64  # orders in which the groups are tried
+
+
+def read_groups(given: Any) -> NDArray[Any]:
+    """Groups from an array, a sequence, a .npy file, or a text file with a group in every line."""
+    if isinstance(given, str | Path):
+        path = expanded(given)
+        if not path.is_file():
+            raise RequestError(f"there is no file {path}: name groups by an array, a .npy or a text file, a line each")
+        try:
+            if path.suffix == ".npy":
+                given = np.load(path, allow_pickle=False)
+            else:
+                given = np.array(path.read_text("utf-8").split("\n"))
+                given = given[:-1] if len(given) and given[-1] == "" else given
+        except (OSError, ValueError) as error:
+            raise RequestError(f"{path} holds no groups ({error}): give a .npy or a text file, a line each") from error
+    groups = given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+    if groups.ndim != 1 or groups.dtype.kind not in "biufUS":
+        raise RequestError(f"groups are {groups.dtype} of shape {groups.shape}: give a number or a name per example")
+    return groups
+
+
+def numbered(groups: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
+    """The groups of every part as numbers that all parts share, in the order in which they come, whatever their names.
+
+    >>> numbered({"train": np.array(["b", "a", "b"]), "test": np.array(["a"])})
+    {'train': tensor([0, 1, 0]), 'test': tensor([1])}
+    """
+    every = np.concatenate(list(groups.values()))
+    _, first, inverse = np.unique(every, return_index=True, return_inverse=True)
+    number = torch.from_numpy(first.argsort().argsort()[inverse])
+    return dict(zip(groups, number.split([len(values) for values in groups.values()]), strict=True))
+
+
+def from_names(paths: Sequence[Path], separator: str) -> NDArray[Any]:
+    """The part of every file's name before the separator.
+
+    >>> from_names([Path("p1_left.png"), Path("p1_right.png"), Path("p2_left.png")], "_").tolist()
+    ['p1', 'p1', 'p2']
+    """
+    if not separator or not any(separator in path.stem for path in paths):
+        raise RequestError(f"no file's name has {separator!r} in it: groups of a folder are what is before a separator")
+    return np.array([path.stem.partition(separator)[0] for path in paths])
+
+
+def grouped(strata: Tensor, groups: Tensor, carve: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Split whole groups into (kept, carved) indices, each ascending, about ``carve`` of them carved.
+
+    Many random orders of the groups are gone through: a group is carved if that brings the carved examples of the
+    strata nearer to their shares (by the sum of squared differences). The order that ends nearest is taken; one that
+    leaves a stratum on one side only is the last resort.
+
+    >>> strata, groups = torch.tensor([0, 0, 1, 1] * 3), torch.arange(12) // 4
+    >>> kept, carved = grouped(strata, groups, 4, torch.Generator().manual_seed(0))
+    >>> len(kept), groups[carved].unique().numel()
+    (8, 1)
+    """
+    _, strata = strata.unique(return_inverse=True)
+    names, groups = groups.unique(return_inverse=True)
+    kinds = int(strata.max()) + 1
+    table = torch.bincount(groups * kinds + strata, minlength=len(names) * kinds).view(-1, kinds).double().numpy()
+    totals = table.sum(0)
+    wanted = totals * (carve / len(strata))
+    order = torch.stack([torch.randperm(len(names), generator=generator) for _ in range(TRIES)]).numpy()
+    taken, have = np.zeros((TRIES, len(names)), bool), np.zeros((TRIES, kinds))
+    for place in range(len(names)):
+        more = table[order[:, place]]
+        nearer = ((have + more - wanted) ** 2).sum(1) < ((have - wanted) ** 2).sum(1)
+        taken[np.arange(TRIES), order[:, place]] = nearer
+        have += more * nearer[:, None]
+    one_sided = ((have == 0) | (have == totals)).sum(1)
+    miss = one_sided * len(strata) ** 2 + ((have - wanted) ** 2).sum(1)
+    carved = torch.from_numpy(taken[int(miss.argmin())])[groups]
+    return (~carved).nonzero()[:, 0], carved.nonzero()[:, 0]

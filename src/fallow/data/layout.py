@@ -1,0 +1,187 @@
+"""Arrays in the layouts people keep them in, to the one layout that fallow computes in."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fallow.base.errors import RequestError
+
+KINDS = {"images": "images, grey or in colours", "signals": "channels over time", "features": "rows of numbers"}
+COLOURS = (1, 3, 4)  # an axis of this length can be one of channels
+LEAST, LONGEST = 4, 2.0  # the shorter side of an image; how many times as long the other may be
+SMOOTH, ALIKE = 0.2, 0.4  # correlation of neighbouring pixels; that of one axis as a share of the other's
+CLIPPED = 0.01  # the share of pixels that are quite black or quite white
+SAMPLE = 1024  # examples to look at
+DARK = 31  # bytes that never exceed this are no picture's: a class for each pixel, or digits of 0 to 16
+SHAPES = "give features N×F, signals N×C×L or images N×H×W or N×H×W×C"
+
+
+def layout(
+    arrays: dict[str, NDArray[Any]], notes: list[str], *, channels_first: bool = False, as_: str | None = None
+) -> dict[str, Tensor]:
+    """The examples of every part, channels first: uint8 images or volumes, float32 otherwise.
+
+    ======  =================================================================
+    N×F     features
+    N×A×B   grey images if they look like it (`like_images`), else signals
+    4 axes  images: the last axis is the channels if its length is 1, 3 or 4,
+            else the second is (``channels_first`` looks at the second first);
+            if neither is, volumes N×D×H×W
+    5 axes  volumes N×C×D×H×W
+    ======  =================================================================
+
+    ``as_`` decides where content should not: "images" (features of a square number become squares), "signals",
+    "features" (anything is flattened). Four channels of uint8 are RGBA: laid on white. Images and volumes of whole
+    numbers in 0…255 are uint8, whatever type they came in.
+
+    >>> laid = layout({"train": np.zeros((4, 8, 8), np.uint8)}, [])
+    >>> laid["train"].shape, laid["train"].dtype
+    (torch.Size([4, 1, 8, 8]), torch.uint8)
+    """
+    for part, array in arrays.items():
+        if array.ndim not in range(2, 6) or array.size == 0:
+            raise RequestError(f"x of {part} has shape {array.shape}: {SHAPES}")
+    train = arrays["train"]
+    kind = as_ or ("features" if train.ndim == 2 else "images")
+    if as_ is None and train.ndim == 3 and train.dtype != np.uint8:
+        kind = "images" if like_images(train) else "signals"
+        notes += _other(kind, train.shape)
+    laid = {part: _laid(array, kind, channels_first, notes, as_ is not None) for part, array in arrays.items()}
+    if kind == "images":
+        _same_scale(laid)
+        if all(map(_bytes, laid.values())):
+            return {part: torch.from_numpy(_on_white(a.astype(np.uint8), notes)) for part, a in laid.items()}
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        return {part: torch.from_numpy(np.ascontiguousarray(a, dtype=np.float32)) for part, a in laid.items()}
+
+
+def like_images(array: NDArray[Any]) -> bool:
+    """Whether N×A×B numbers look like grey images rather than signals of A channels.
+
+    Their sides are comparable; neighbours are alike along both of them, which channels rarely are; and the values are
+    those of pixels: none negative, or many at the very end of the range, where a sensor clips or a background lies.
+    (Standardised photographs have neither; squares that are smooth both ways are taken for them.)
+
+    >>> ramp = np.add.outer(np.arange(8.0), np.arange(8.0))
+    >>> like_images(np.stack([ramp, ramp.T[::-1], 2 * ramp[::-1]])), like_images(np.random.randn(9, 8, 8))
+    (True, False)
+    """
+    short, long = sorted(array.shape[1:])
+    if short < LEAST or long > LONGEST * short:
+        return False
+    some = array[np.linspace(0, len(array) - 1, min(SAMPLE, len(array))).astype(int)].astype(np.float64)
+    if not np.isfinite(some).all():
+        return False
+    low, high = some.min(), some.max()
+    clipped = max(float((some == low).mean()), float((some == high).mean())) >= CLIPPED
+    if not (low >= 0 or clipped or short == long):
+        return False
+    rough, smooth = sorted(_neighbours(some, axis) for axis in (1, 2))
+    return rough >= SMOOTH and rough >= ALIKE * smooth
+
+
+def _neighbours(array: NDArray[np.float64], axis: int) -> float:
+    """The correlation of values with the next along an axis, over what examples differ in."""
+    centred = np.moveaxis(array - array.mean(0), axis, 1)
+    before, after = centred[:, :-1], centred[:, 1:]
+    scale = math.sqrt(float((before**2).sum()) * float((after**2).sum()))
+    return float((before * after).sum()) / scale if scale > 0 else 0.0
+
+
+def _other(kind: str, shape: tuple[int, ...]) -> list[str]:
+    """What to say of a choice that could have been another."""
+    short, long = sorted(shape[1:])
+    if kind == "images":
+        return ["Arrays of three axes look like grey images and were read so: as_='signals' (--as signals) if not."]
+    if short < LEAST or long > 2 * LONGEST * short:
+        return []  # nobody would take these for images
+    return [f"Arrays of three axes were read as signals of {shape[1]} channels: as_='images' (--as images) if not."]
+
+
+def _laid(array: NDArray[Any], kind: str, channels_first: bool, notes: list[str], asked: bool) -> NDArray[Any]:
+    """Channels second; what cannot be of the kind that was asked for is refused."""
+    if kind == "features":
+        return array.reshape(len(array), -1)
+    if kind == "signals":
+        if array.ndim > 3:
+            raise RequestError(f"x of shape {array.shape} cannot be signals: give N×L or N×C×L")
+        return array[:, None] if array.ndim == 2 else array
+    if array.ndim == 2:
+        side = math.isqrt(array.shape[1])
+        if side * side != array.shape[1]:
+            raise RequestError(f"x of shape {array.shape} cannot be images: give N×H×W, or N×F of squares")
+        array = array.reshape(-1, side, side)
+    if array.ndim == 3:
+        return array[:, None]
+    if array.ndim == 5:
+        return array
+    axes = [axis for axis in ((1, 3) if channels_first else (3, 1)) if array.shape[axis] in COLOURS]
+    if axes:
+        return np.moveaxis(array, axes[0], 1)
+    if asked:  # of any number of channels
+        return array if channels_first else np.moveaxis(array, 3, 1)
+    notes.append("Arrays of four axes without one of 1, 3 or 4 channels were taken for volumes of one channel.")
+    return array[:, None]
+
+
+def _bytes(array: NDArray[Any]) -> bool:
+    """Whether values are whole numbers in 0…255; floats must look like a picture's besides."""
+    if array.dtype == np.uint8:
+        return True
+    if not 0 <= array.min() <= array.max() <= 255:  # NaN is in no range
+        return False
+    return array.dtype.kind in "iu" or (array.max() > DARK and bool((array == np.rint(array)).all()))
+
+
+def _same_scale(laid: dict[str, NDArray[Any]]) -> None:
+    """Refuse parts of which one is in bytes and another in fractions of one."""
+    highest = {part: array.max() for part, array in laid.items()}
+    for part, high in highest.items():
+        for other, higher in highest.items():
+            if laid[part].dtype.kind == "f" and 0 < high <= 1 and higher > DARK:
+                raise RequestError(
+                    f"x of {part} goes up to {high:g}, x of {other} up to {higher:g}: give all parts the same scale"
+                )
+
+
+def _on_white(images: NDArray[np.uint8], notes: list[str]) -> NDArray[np.uint8]:
+    """RGBA laid on white; other images only made contiguous."""
+    if images.ndim != 4 or images.shape[1] != 4:
+        return np.ascontiguousarray(images)
+    notes.append("The fourth channel was taken for transparency: the images were laid on white.")
+    alpha = images[:, 3:].astype(np.float32) / 255
+    return (images[:, :3] * alpha + 255 * (1 - alpha)).round().astype(np.uint8)
+
+
+def relaid(x: Tensor, as_: str | None) -> Tensor:
+    """Examples that are laid out already as what was asked for.
+
+    >>> relaid(torch.zeros(5, 3, 2, 2, dtype=torch.uint8), "features").shape
+    torch.Size([5, 12])
+    """
+    if as_ == "features":
+        return x.flatten(1).float()
+    if as_ is not None and x.ndim != {"images": 4, "signals": 3}[as_]:
+        raise RequestError(f"examples of shape {tuple(x.shape[1:])} cannot be {as_}: leave as_ (--as) out")
+    return x
+
+
+def numeric(x: Any, what: str) -> NDArray[Any]:
+    """Anything that holds numbers as an array; truth values become black and white."""
+    array = x.detach().cpu() if isinstance(x, Tensor) else x
+    array = array.float() if isinstance(array, Tensor) and array.dtype == torch.bfloat16 else array
+    try:
+        array = np.asarray(array)
+    except ValueError as error:  # rows of unequal lengths
+        raise RequestError(f"{what} is no array ({error}): give rows of equal lengths") from error
+    if array.dtype == bool:
+        return array.astype(np.uint8) * np.uint8(255)
+    if array.dtype.kind not in "iuf":
+        raise RequestError(f"{what} has dtype {array.dtype}: give numbers (uint8 pixels or float features)")
+    return array

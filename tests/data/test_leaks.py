@@ -1,0 +1,61 @@
+"""Twins on both sides of a split, and classes of uneven size, are counted and said."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fallow.data import load
+from fallow.data.sources import folder as folders
+
+
+def said(notes: list[str], words: str) -> list[str]:
+    return [note for note in notes if words in note]
+
+
+@pytest.mark.parametrize("kind", ["rows", "images"])
+def test_twins_are_counted(kind: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(100, 6, generator=draw)
+    if kind == "images":
+        x = (x.abs().view(100, 1, 2, 3) * 60).byte()
+    y = torch.arange(100) % 2
+    assert not said(load((x, y)).notes, "identical")
+    test_x, val_x = torch.cat([x[:7], x[50:]]), torch.cat([x[10:13], 255 - x[60:90]])
+    data = load(((x[:50], y[:50]), (val_x, y[: len(val_x)]), (test_x, y[: len(test_x)])))
+    assert [note.partition(",")[0] for note in said(data.notes, "identical")] == [
+        "3 of 33 validation examples are in training too",
+        "7 of 57 test examples are in training too",
+    ]
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_twins_among_files(tmp_path: Path, in_memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(0)
+    for part, twins in (("train", 0), ("test", 2)):
+        for label in ("a", "b"):
+            (tmp_path / part / label).mkdir(parents=True)
+            for i in range(5):
+                path = tmp_path / part / label / f"{part}{i}.png"
+                if i < twins:
+                    path.write_bytes((tmp_path / "train" / label / f"train{i}.png").read_bytes())
+                else:
+                    Image.fromarray(draw.integers(0, 256, (8, 8), np.uint8)).save(path)
+    if not in_memory:
+        monkeypatch.setattr(folders, "IN_MEMORY", 0)
+    assert said(load(tmp_path, val=0).notes, "4 of 10 test examples are in training too")
+
+
+def test_uneven_classes_are_named() -> None:
+    x = torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
+    rare = torch.arange(400) < 20
+    note = said(load((x, rare.long())).notes, "uneven")
+    assert note == [
+        "The classes are uneven: '0' has 94.9 % of the training examples, '1' 5.1 %; look at balanced accuracy too."
+    ]
+    assert not said(load((x, torch.arange(400) % 7)).notes, "uneven")
+    assert not said(load("digits").notes, "uneven")
+    many = torch.cat([torch.arange(20).repeat(18), torch.zeros(40).long()])
+    assert said(load((x, many)).notes, "'0' has 1")

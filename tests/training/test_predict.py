@@ -1,0 +1,138 @@
+"""The model of a run, used: on files of many kinds, past bad ones, and never by code that a record names."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import fallow
+from fallow import Predictor, RequestError
+from fallow.data import Examples, load
+from fallow.diagnose.subjects import subjects
+
+HOW = {"epochs": 4, "generations": 1, "lr": 0.05, "batch_size": 8}
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Bright cats and dark dogs."""
+    draw = np.random.default_rng(0)
+    for label, low in (("cat", 150), ("dog", 0)):
+        (tmp_path / "images" / label).mkdir(parents=True)
+        for i in range(12):
+            pixels = draw.integers(low, low + 100, (8, 8), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / label / f"{i:02}.png")
+    return tmp_path / "images"
+
+
+@pytest.fixture
+def predictor(images: Path, tmp_path: Path) -> Predictor:
+    fallow.fit("mlp:hidden=16", images, out=tmp_path / "run", **HOW)
+    return Predictor(tmp_path / "run")
+
+
+def test_folders_arrays_and_bad_files(predictor: Predictor, images: Path, tmp_path: Path) -> None:
+    found = predictor(images)
+    assert [p.name for p in found] == sorted(str(path) for path in images.rglob("*.png"))
+    assert [p.label for p in found] == ["cat"] * 12 + ["dog"] * 12
+    assert not found.failed
+    (images / "dog" / "bad.png").write_text("no image")
+    again = predictor([images, tmp_path / "gone.png"])
+    assert list(again) == list(found)
+    assert list(again.failed) == [str(images / "dog" / "bad.png"), str(tmp_path / "gone.png")]
+    x = np.stack([np.array(Image.open(p.name)) for p in found])
+    np.savez(tmp_path / "x.npz", images=x)
+    np.save(tmp_path / "x.npy", x)
+    for kind in ("npz", "npy"):
+        rows = predictor(tmp_path / f"x.{kind}")
+        assert [p.label for p in rows] == [p.label for p in found]
+        assert rows[3].name == f"{tmp_path / 'x'}.{kind}:3"
+    for same in (x, x[:, None], x[..., None], x.reshape(24, -1), x.astype(np.float64), torch.from_numpy(x)):
+        assert [p.label for p in predictor(same)] == [p.label for p in found]
+    assert predictor(x[0])[0].label == "cat"
+    with pytest.raises(RequestError, match=r"have shape \(9, 9\): the model was trained on \(1, 8, 8\)"):
+        predictor(np.zeros((2, 9, 9)))
+
+
+def test_another_scale_is_refused(predictor: Predictor, images: Path, tmp_path: Path) -> None:
+    x = np.stack([np.array(Image.open(path)) for path in sorted(images.rglob("*.png"))])
+    with pytest.raises(RequestError, match=r"scale cannot be right: x is in 0…1, .* bytes of 0…255"):
+        predictor(x / 255)
+    assert predictor(x.astype(float))[0].label == "cat"
+    assert predictor(np.zeros((1, 8, 8), np.uint8))[0].label == "dog"  # black is black
+    floats_and_classes = (x / 255).astype(np.float32), np.repeat([0, 1], 12)
+    fallow.fit("mlp:hidden=16", floats_and_classes, out=tmp_path / "floats", as_="images", **HOW)
+    floats = Predictor(tmp_path / "floats")
+    assert floats(x / 255)[0].label == "0"
+    with pytest.raises(RequestError, match="scale cannot be right: x goes up to 2"):
+        floats(x)
+
+
+def test_the_reported_accuracy_to_the_digit(predictor: Predictor, images: Path, tmp_path: Path) -> None:
+    data, result = load(images), json.loads((tmp_path / "run" / "result.json").read_text())
+    assert isinstance(data.test, Examples)
+    right = [p.label == data.classes[y] for p, y in zip(predictor(data.test.x), data.test.y.tolist(), strict=True)]
+    assert np.mean(right) == result["best"]["test_accuracy"]
+
+
+def test_tables_numbers_and_labels(tmp_path: Path) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 3, generator=draw) * torch.tensor([1.0, 100.0, 0.01])
+    fallow.fit("mlp:hidden=16", (x, x[:, 0] * 7 + 50.5), out=tmp_path / "numbers", **(HOW | {"epochs": 20}))
+    numbers = Predictor(tmp_path / "numbers")
+    (tmp_path / "x.csv").write_text("a,b,c\n" + "\n".join(",".join(map(str, row)) for row in x[:20].tolist()) + "\n")
+    found = numbers(tmp_path / "x.csv")
+    assert [p.name for p in found] == [f"{tmp_path / 'x.csv'}:{row}" for row in range(20)]
+    assert np.allclose([p.label for p in found], 7 * x[:20, 0] + 50.5, atol=4)
+    assert {p.confidence for p in found} == {None}
+    (tmp_path / "bad.csv").write_text("a,b,c\n1,2,three\n")
+    with pytest.raises(RequestError, match="holds more than numbers"):
+        numbers(tmp_path / "bad.csv")
+    y = torch.stack([x[:, 0] > 0, x[:, 1] > 0], 1).float()
+    fallow.fit("mlp:hidden=16", (x, y), out=tmp_path / "labels", **(HOW | {"epochs": 20}))
+    for p, wanted in zip(Predictor(tmp_path / "labels")(x[:10]), y[:10].tolist(), strict=True):
+        assert p.label == [name for name, there in zip("01", wanted, strict=True) if there] or p.confidence < 0.8
+
+
+FACTORY = """
+from pathlib import Path
+from torch import nn
+Path({trace!r}).write_text("imported")
+def net(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+"""
+
+
+def test_nothing_is_imported_because_a_record_says_so(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    trace = tmp_path / "trace"
+    Path("foreign_factory.py").write_text(FACTORY.format(trace=str(trace)))
+    fallow.fit("foreign_factory:net", images, out="run", **HOW)
+    assert trace.exists()
+    monkeypatch.delitem(sys.modules, "foreign_factory")
+    trace.unlink()
+    for attempt in (lambda: Predictor("run"), lambda: subjects([Path("run")]), lambda: Predictor("run", model="mlp")):
+        with pytest.raises(RequestError, match=r"trained foreign_factory:net, (which is not fallow's own|not mlp)"):
+            attempt()
+    assert not trace.exists()
+    assert Predictor("run", model="foreign_factory:net")(images)[0].label == "cat"
+    assert trace.exists()
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    assert Predictor("run", model=module)(images)[0].label == "cat"
+
+
+def test_few_shot_runs_are_refused_with_a_reason(tmp_path: Path) -> None:
+    from fallow.data.tasks import Sinusoid
+
+    tasks = Sinusoid(shots=2, val_tasks=4, test_tasks=4)
+    fallow.fewshot(None, tasks, "maml:steps=1", iterations=2, every=1, out=tmp_path / "run")
+    with pytest.raises(RequestError, match="learned to learn from few shots"):
+        Predictor(tmp_path / "run")
