@@ -7,7 +7,7 @@ import json
 from importlib import import_module
 
 NAMES = {
-    "loop": "fit against a bare PyTorch loop, and seal and llf against normal (two minutes)",
+    "loop": "fit against a bare PyTorch loop, methods against normal, channels_last (two minutes)",
     "start": "fallow --help, and importing fallow beyond torch (a minute)",
     "methods": "every method against an ordinary step (three minutes)",
     "compare": "a comparison with one and with two workers, and against a bare loop (eight minutes)",
@@ -41,6 +41,8 @@ def main() -> None:
         print(f"{name}: {count}")
     for name, count in measured.get("operations", {}).items():
         print(f"{name:24} {count:6.1f} operations a step")
+    for name, speed in measured.get("images_per_second", {}).items():
+        print(f"{name:24} {speed:6.0f} images a second of CPU")
     for name, seconds in measured.get("seconds", {}).items():
         print(f"{name}: {seconds:.3f} s")
     for name, clocks in measured.get("microseconds", {}).items():

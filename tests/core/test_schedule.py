@@ -43,6 +43,23 @@ def test_multistep_falls_to_a_fifth_as_torch_does() -> None:
         torchs.step()
 
 
+def test_one_cycle_is_torchs_but_for_its_last_steps() -> None:
+    """Torch counts to the last step and ends at a ten-thousandth of where it began; ours would reach 0 after it."""
+    clock, schedule = Clock(1, 20, 50), Schedule("one-cycle")
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    torchs = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=1000, cycle_momentum=False)
+    found = []
+    for clock.epoch in range(20):
+        for clock.step in range(50):
+            found.append(schedule(clock))
+            assert found[-1] == pytest.approx(torchs.get_last_lr()[0], abs=6e-3)
+            optimizer.step()
+            torchs.step()
+    assert found[0] == pytest.approx(1 / 25)
+    assert max(found) == found[300] == pytest.approx(1)
+    assert found[650] == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize("epochs", [1, 2, 0.5, 1.3])
 @pytest.mark.parametrize("kind", ["cosine", "constant", "plateau"])
 def test_warm_up_rises_linearly_to_the_schedule(kind: str, epochs: float) -> None:

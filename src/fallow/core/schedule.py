@@ -8,7 +8,8 @@ from typing import Any
 
 from fallow.core.clock import Clock
 
-SCHEDULES = ("cosine", "cosine-7/16", "constant", "plateau", "multistep")
+SCHEDULES = ("cosine", "cosine-7/16", "one-cycle", "constant", "plateau", "multistep")
+RISE, LOW = 0.3, 1 / 25  # "one-cycle": the share of the steps in which the rate rises, and where it starts
 DROPS, DROP = (0.3, 0.6, 0.8), 0.2  # "multistep": FAM's on SVHN and Fashion-MNIST (section 4.1.3)
 
 
@@ -36,13 +37,18 @@ class Schedule:
         """½(1 + cos πt) for cosine, cos(7πt/16) for FixMatch's, 1 for constant, 2⁻ⁿ after n plateaus, and for
         multistep 5⁻ⁿ after n of 30, 60 and 80 % of the epochs.
 
-        Rising linearly in the warm-up.
+        Rising linearly in the warm-up. One-cycle (Smith & Topin 2019) has a warm-up of its own: half a cosine up from
+        1/25 in the first 30 % of the steps, half a cosine down to 0 in the others.
         """
         factor = self.factor
         if self.kind == "cosine":
             factor = 0.5 * (1 + math.cos(math.pi * clock.progress))
         elif self.kind == "cosine-7/16":
             factor = math.cos(7 / 16 * math.pi * clock.progress)
+        elif self.kind == "one-cycle":
+            up, down = clock.progress / RISE, (clock.progress - RISE) / (1 - RISE)
+            rising = LOW + (1 - LOW) * 0.5 * (1 - math.cos(math.pi * up))
+            factor = rising if up < 1 else 0.5 * (1 + math.cos(math.pi * down))
         elif self.kind == "multistep":
             factor = DROP ** sum(clock.epoch >= round(share * clock.epochs, 9) for share in DROPS)
         steps = self.warmup * clock.steps

@@ -30,6 +30,7 @@ class Settings:
     optimizer: str = "sgd"
     lr: float = 0.01
     momentum: float = 0.9
+    nesterov: bool = False  # SGD looks ahead by its momentum
     weight_decay: float | dict[str, float] = 5e-4  # for all, or for every layer by its path
     schedule: str = "cosine"  # restarts with every generation
     warmup: float = 0.0  # epochs of linear warm-up where the schedule starts
@@ -56,6 +57,7 @@ class Settings:
             _require(_number(getattr(self, name)), name, getattr(self, name), "a finite number")
         _require(self.lr > 0, "lr", self.lr, "above 0")
         _require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
+        _require(self.momentum > 0 or not self.nesterov, "momentum", self.momentum, "above 0 for nesterov")
         each = self.weight_decay if isinstance(self.weight_decay, dict) else {"weight_decay": self.weight_decay}
         for name, value in each.items():
             _require(_number(value) and value >= 0, name, value, "a finite number, 0 or above")

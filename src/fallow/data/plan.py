@@ -13,7 +13,8 @@ from fallow.base.seeds import mix
 
 ORDER, MOVES, ITEMS, UNLABELLED, VIEWS = range(5)  # purposes of the random streams of an epoch
 
-EVAL_EXAMPLES, EVAL_BYTES = 1024, 64 << 20  # the largest batch in evaluation
+# the largest batch in evaluation: beyond it activations leave the processor's cache (1024 images: a third slower)
+EVAL_EXAMPLES, EVAL_BYTES = 512, 16 << 20
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Plan:
             )
 
     def evaluation(self, example_bytes: int) -> Iterator[tuple[int, int]]:
-        """Begin and end of this process's batches in evaluation: in order, as large as memory likes."""
+        """Begin and end of this process's batches in evaluation: in order, as large as is fast."""
         size = max(1, min(EVAL_EXAMPLES, EVAL_BYTES // max(1, example_bytes)))
         first, last = self.n * self.rank // self.world, self.n * (self.rank + 1) // self.world
         for begin in range(first, last, size):

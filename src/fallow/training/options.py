@@ -46,6 +46,7 @@ class FitOptions(TypedDict, total=False):
     batch_size: int
     lr: float
     momentum: float
+    nesterov: bool
     weight_decay: float | dict[str, float]
     schedule: str
     warmup: float

@@ -1,0 +1,247 @@
+"""Yardsticks: what seconds of ordinary learners reach on the very same examples. Whoever trains should beat them.
+
+===============  ==========================================================  ==============================
+majority, mean   the frequencies of the classes, the mean of numbers         looks at no example
+logistic, ridge  on scaled inputs, its strength chosen on validation         linear
+k-NN             k of 1 to 20 chosen on validation                           by distance of scaled inputs
+extra trees      300 trees (Geurts et al. 2006), up to 1,024 values          bagged, takes inputs as they are
+boosted trees    histogram boosting (Ke et al. 2017), of tables              boosted, takes inputs as they are
+===============  ==========================================================  ==============================
+
+``inputs`` are raw values, or features of a pretrained network (:mod:`fallow.training.features`). Masks have the
+majority alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fallow.data import Data, Numbers, Part, Stream, Target, stream
+from fallow.evaluate.heads import Head, principal, ridge
+from fallow.evaluate.logistic import logistic
+from fallow.evaluate.metrics import Metric
+from fallow.models.yardsticks import Constant, Linear, Neighbours
+
+Parts = dict[str, tuple[Tensor, Tensor]]  # scaled examples and answers of train, val and test
+Learned = tuple[str, dict[str, float], Callable[[Tensor], Tensor], dict[str, Any]]  # name, chosen, outputs, kept
+
+STRENGTHS = (1e2, 1e1, 1e0, 1e-1, 1e-2, 1e-3)  # relative to the mean eigenvalue of the inputs' scatter, strongest first
+KS = (20, 10, 5, 3, 1)
+UNSEEN = {"strength": 0.1, "k": 5}  # what is taken where there is no validation to choose by
+TREES, SMALL = 300, 1024  # trees of a forest, and the most values an example has that a forest is grown on
+MOST = 1 << 28  # values of all examples that are still held in memory at once
+FLOOR = 1e-6  # the least probability of a forest
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """A learner of a few seconds, judged as every network is.
+
+    ``outputs`` hold ``val``, ``val_y``, ``test``, ``test_y`` in a network's terms: ``target.decode`` gives predictions
+    (of classes they are log-probabilities). ``network`` gives them again from scaled inputs; its ``state_dict`` and
+    ``kept`` are all that :func:`fallow.models.yardsticks.rebuilt` needs. Forests are not kept.
+    """
+
+    name: str
+    inputs: str  # "raw", or the network whose features they are
+    chosen: dict[str, float]  # on validation
+    outputs: dict[str, Tensor]
+    metrics: dict[str, dict[str, float]]  # of val and test
+    seconds: float
+    network: nn.Module | None = None
+    kept: dict[str, Any] = field(default_factory=dict)
+
+
+def yardsticks(data: Data, *, metric: str | None = None, seed: int = 0) -> list[Yardstick]:
+    """All that fit the data, on raw values; ``metric`` chooses on validation, and ``seed`` grows the forests.
+
+    >>> from fallow.data import load
+    >>> [each.name for each in yardsticks(load("digits", train=50))]
+    ['majority', 'logistic', 'k-NN', 'extra trees']
+    """
+    if data.target.kind == "dense" or not _fits(data):
+        return [_majority(data, _answers(data))]
+    parts = {name: _whole(part, data) for name, part in _parts(data).items()}
+    found = on_features(parts, data.target, metric=metric, seed=seed, table=len(data.shape) == 1)
+    return [_majority(data, {name: y for name, (_, y) in parts.items()}), *found]
+
+
+def on_features(
+    parts: Parts, target: Target, *, inputs: str = "raw", metric: str | None = None, seed: int = 0, table: bool = False
+) -> list[Yardstick]:
+    """The learners that look at examples: linear, neighbours, and forests where there are few values."""
+    judge = target.metric(metric)
+    parts = {name: (x.flatten(1).float(), y) for name, (x, y) in parts.items()}
+    learners: list[Callable[[], Learned]] = [partial(learn, parts, target, judge) for learn in (_linear, _neighbours)]
+    if inputs == "raw" and parts["train"][0].shape[1] <= SMALL:
+        learners += [partial(_forest, parts, target, seed, boosted) for boosted in (False, True)[: 1 + table]]
+    return [_judged(learner, parts, target, inputs) for learner in learners]
+
+
+def _judged(learner: Callable[[], Learned], parts: Parts, target: Target, inputs: str) -> Yardstick:
+    start = time.perf_counter()
+    name, chosen, predict, kept = learner()
+    outputs, metrics = {}, {}
+    for part in parts:
+        if part != "train":
+            x, y = parts[part]
+            with torch.no_grad():
+                outputs |= {part: predict(x), f"{part}_y": y}
+            metrics[part] = _metrics(target, outputs[part], y)
+    network = predict if isinstance(predict, nn.Module) else None
+    return Yardstick(name, inputs, chosen, outputs, metrics, time.perf_counter() - start, network, kept)
+
+
+def _metrics(target: Target, output: Tensor, y: Tensor) -> dict[str, float]:
+    prediction, truth = target.decode(output).numpy(), y.numpy()
+    return {name: metric.compute(prediction, truth) for name, metric in target.metrics.items()}
+
+
+def _best(outputs: list[Tensor], y: Tensor, target: Target, metric: Metric) -> int:
+    """Which of the outputs on validation is best; of equal ones the first."""
+    sign, truth = 1 if metric.higher else -1, y.numpy()
+    values = [sign * metric.compute(target.decode(output).numpy(), truth) for output in outputs]
+    return int(np.nanargmax(values)) if not np.isnan(values).all() else 0
+
+
+def _majority(data: Data, answers: dict[str, Tensor]) -> Yardstick:
+    """The frequencies of classes or labels, the mean of numbers."""
+    target, y = data.target, answers["train"]
+
+    def learner() -> Learned:
+        dense = target.kind == "dense"
+        if target.kind == "numbers":
+            output = torch.zeros(target.outputs)  # in deviations from the training mean
+        elif target.kind == "labels":
+            output = ((y.double().sum(0) + 0.5) / (len(y) + 1)).logit()
+        else:
+            counts = y.flatten().bincount(minlength=target.outputs).double()
+            output = ((counts + 1 / target.outputs) / (counts.sum() + 1)).log()
+        name = "mean" if target.kind == "numbers" else "majority"
+        return name, {}, Constant(output, dense), {"kind": "constant", "dense": dense}
+
+    # it looks at nothing but how many examples there are, and how large they are
+    parts = {
+        name: (torch.empty(len(y), 1).view(-1, *[1] * y.ndim).expand(-1, -1, *y.shape[1:]), y)
+        for name, y in answers.items()
+    }
+    return _judged(learner, parts, target, "raw")
+
+
+def _linear(parts: Parts, target: Target, metric: Metric) -> Learned:
+    """Logistic regression (of labels: one for each against the rest) or ridge, as strong as validation likes."""
+    x, y = parts["train"]
+    strengths = STRENGTHS if "val" in parts else (UNSEEN["strength"],)
+    axes = principal(x)
+    penalties = axes.scale * torch.tensor(strengths, dtype=torch.float64)
+    if target.kind == "numbers":
+        heads = ridge(x, _standardised(target, y), penalties, axes=axes)
+    elif target.kind == "labels":
+        each = [_against_rest(x, y[:, label], penalties, axes) for label in range(target.outputs)]
+        heads = Head(torch.stack([head.weight for head in each], 1), torch.stack([head.bias for head in each], 1))
+    else:
+        seen = y.unique()  # a class without training examples is hardly ever the answer
+        found = logistic(x, torch.searchsorted(seen, y), penalties, axes=axes, tolerance=1e-6)
+        weight = found.weight.new_zeros(len(strengths), target.outputs, x.shape[1])
+        bias = torch.full_like(weight[..., 0], np.log(FLOOR))
+        weight[:, seen], bias[:, seen] = found.weight, found.bias
+        heads = Head(weight, bias)
+    place = _best(list(heads(parts["val"][0])), parts["val"][1], target, metric) if "val" in parts else 0
+    name = "ridge" if target.kind == "numbers" else "logistic"
+    network = Linear(heads.weight[place], heads.bias[place])
+    return name, {"strength": strengths[place]}, network, {"kind": "linear"}
+
+
+def _against_rest(x: Tensor, y: Tensor, penalties: Tensor, axes: Any) -> Head:
+    """Logistic regression of one label; one that all examples have, or none, keeps its frequency."""
+    if len(y.unique()) == 1:
+        odds = ((y.double().sum() + 0.5) / (len(y) + 1)).logit()
+        return Head(penalties.new_zeros(len(penalties), x.shape[1]), odds.expand(len(penalties)))
+    both = logistic(x, y.long(), penalties, axes=axes, tolerance=1e-6)
+    return Head(both.weight[:, 1] - both.weight[:, 0], both.bias[:, 1] - both.bias[:, 0])
+
+
+def _neighbours(parts: Parts, target: Target, metric: Metric) -> Learned:
+    """The k nearest training examples; of all k the distances are the same."""
+    x, y = parts["train"]
+    ks = [k for k in KS if k <= len(x)]
+    answers = functional.one_hot(y, target.outputs) if target.kind == "classes" else y
+    network = Neighbours(x, _standardised(target, y) if target.kind == "numbers" else answers, ks[0], target.kind)
+    k = min(int(UNSEEN["k"]), len(x))
+    if "val" in parts:
+        nearest = network.nearest(parts["val"][0], ks[0])
+        k = ks[_best([network.said(nearest, k) for k in ks], parts["val"][1], target, metric)]
+    network.k = k
+    return "k-NN", {"k": k}, network, {"kind": "neighbours", "k": k, "of": target.kind}
+
+
+def _forest(parts: Parts, target: Target, seed: int, boosted: bool) -> Learned:
+    """Trees with scikit-learn's settings but for their number; of several numbers or labels, a forest for each."""
+    from sklearn import ensemble
+
+    name = "HistGradientBoosting" if boosted else "ExtraTrees"
+    kind = getattr(ensemble, name + ("Regressor" if target.kind == "numbers" else "Classifier"))
+    settings = {"random_state": seed} | ({} if boosted else {"n_estimators": TREES, "n_jobs": 1})
+    x, y = (tensor.numpy() for tensor in parts["train"])
+    forests = [kind(**settings).fit(x, column) for column in (y.T if y.ndim > 1 else [y])]
+
+    def predict(x: Tensor) -> Tensor:
+        values = x.numpy()
+        if target.kind == "numbers":
+            return _standardised(target, torch.from_numpy(np.stack([f.predict(values) for f in forests], 1))).float()
+        wide = target.outputs if target.kind == "classes" else 2
+        each = [_probabilities(forest, values, wide) for forest in forests]
+        return each[0].log().float() if target.kind == "classes" else torch.stack([p[:, 1] for p in each], 1).logit()
+
+    return "boosted trees" if boosted else "extra trees", {}, predict, {}
+
+
+def _probabilities(forest: Any, x: Any, classes: int) -> Tensor:
+    """Of all classes, those without training examples included; none of them 0 or 1."""
+    p = torch.full((len(x), classes), FLOOR, dtype=torch.float64)
+    seen = torch.from_numpy(forest.classes_).long()
+    p[:, seen] = torch.from_numpy(forest.predict_proba(x))[:, : len(seen)]  # boosting gives two columns for one class
+    return p.clamp(FLOOR, 1 - FLOOR)
+
+
+def _standardised(target: Target, y: Tensor) -> Tensor:
+    """Numbers as a network gives them: in deviations from the training mean."""
+    assert isinstance(target, Numbers)
+    return (y.double().reshape(len(y), -1) - torch.tensor(target.mean)) / torch.tensor(target.std)
+
+
+def _parts(data: Data) -> dict[str, Part]:
+    parts = {"train": data.train, "val": data.val, "test": data.test}
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def _fits(data: Data) -> bool:
+    """Whether the examples are values that can be scaled, and few enough to be held at once."""
+    x, _ = next(iter(_stream(data.train, data).ordered()))
+    counts = [size or 0 for size in data.describe()["sizes"].values()]
+    return x.is_floating_point() and sum(counts) * prod(data.shape) <= MOST
+
+
+def _stream(part: Part, data: Data) -> Stream:
+    return stream(part, data, batch_size=256, seed=0)
+
+
+def _whole(part: Part, data: Data) -> tuple[Tensor, Tensor]:
+    """All examples of a part, scaled, in the order in which networks are judged on them."""
+    x, y = (torch.cat(tensors) for tensors in zip(*_stream(part, data).ordered(), strict=True))
+    return x, y
+
+
+def _answers(data: Data) -> dict[str, Tensor]:
+    """The answers of every part; where examples are no values, they are passed over."""
+    return {name: torch.cat([y for _, y in _stream(part, data).ordered()]) for name, part in _parts(data).items()}

@@ -1,0 +1,138 @@
+"""Yardsticks against scikit-learn, and against themselves once they are kept and rebuilt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+
+from fallow.data import Data, load
+from fallow.evaluate.heads import principal
+from fallow.models.scaled import Scaled
+from fallow.models.yardsticks import rebuilt
+from fallow.training.yardsticks import KS, Yardstick, yardsticks
+
+
+@pytest.fixture(scope="module")
+def digits() -> Data:
+    return load("digits", train=200)
+
+
+@pytest.fixture(scope="module")
+def diabetes() -> Data:
+    x, y = load_diabetes(return_X_y=True)
+    return load((x.astype(np.float32), y.astype(np.float32)), target="numbers")
+
+
+@pytest.fixture(scope="module")
+def several() -> Data:
+    """Three labels of four values, one of them rare and one that no training example has."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 4, generator=draw)
+    y = torch.stack([x[:, 0] > 0, x[:, 1] + x[:, 2] > 1, torch.zeros(200).bool()], 1).to(torch.uint8)
+    return load((x, y), target="labels")
+
+
+def by_name(data: Data, **how) -> dict[str, Yardstick]:
+    return {each.name: each for each in yardsticks(data, **how)}
+
+
+def scaled(data: Data, part: str) -> np.ndarray:
+    mean, std = data.mean.numpy(), data.std.numpy()
+    x = getattr(data, part).x.float().numpy()
+    return ((x - mean.reshape(-1, *[1] * (x.ndim - 2))) / std.reshape(-1, *[1] * (x.ndim - 2))).reshape(len(x), -1)
+
+
+def test_classes(digits: Data) -> None:
+    found = by_name(digits)
+    assert list(found) == ["majority", "logistic", "k-NN", "extra trees"]
+    x, y = scaled(digits, "train"), digits.train.y.numpy()
+    penalty = found["logistic"].chosen["strength"] * float(principal(torch.from_numpy(x)).scale)
+    theirs = LogisticRegression(C=1 / penalty, tol=1e-8, max_iter=5000).fit(x, y).predict_proba(scaled(digits, "test"))
+    ours = digits.target.decode(found["logistic"].outputs["test"]).numpy()
+    np.testing.assert_allclose(ours, theirs, atol=2e-3)
+    k = int(found["k-NN"].chosen["k"])
+    theirs = KNeighborsClassifier(k, algorithm="brute").fit(x, y).score(scaled(digits, "test"), digits.test.y.numpy())
+    assert found["k-NN"].metrics["test"]["accuracy"] == pytest.approx(theirs, abs=2 / len(digits.test))  # ties
+    accuracy = {name: each.metrics["test"]["accuracy"] for name, each in found.items()}
+    assert accuracy["majority"] < 0.15
+    assert min(accuracy["logistic"], accuracy["k-NN"], accuracy["extra trees"]) > 0.85
+    for each in found.values():
+        assert torch.isfinite(each.outputs["val"]).all()
+        assert torch.equal(each.outputs["test_y"], digits.test.y)
+        assert each.seconds > 0
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "log-loss", "ece"])
+def test_validation_chooses_by_the_metric_that_is_asked_for(digits: Data, metric: str) -> None:
+    found = by_name(digits, metric=metric)["k-NN"]
+    judge, sign = digits.target.metric(metric), 1 if digits.target.metric(metric).higher else -1
+    values = {}
+    for found.network.k in KS:
+        output = found.network(torch.from_numpy(scaled(digits, "val")))
+        values[found.network.k] = sign * judge.compute(digits.target.decode(output).numpy(), digits.val.y.numpy())
+    assert values[int(found.chosen["k"])] == max(values.values())
+    assert sign * found.metrics["val"][metric] == pytest.approx(max(values.values()))
+
+
+def test_numbers(diabetes: Data) -> None:
+    found = by_name(diabetes)
+    assert list(found) == ["mean", "ridge", "k-NN", "extra trees", "boosted trees"]
+    x, y = scaled(diabetes, "train"), diabetes.train.y.numpy()
+    penalty = found["ridge"].chosen["strength"] * float(principal(torch.from_numpy(x)).scale)
+    theirs = Ridge(penalty).fit(x, y).predict(scaled(diabetes, "test"))
+    np.testing.assert_allclose(diabetes.target.decode(found["ridge"].outputs["test"])[:, 0].numpy(), theirs, rtol=1e-4)
+    k = int(found["k-NN"].chosen["k"])
+    theirs = KNeighborsRegressor(k, algorithm="brute").fit(x, y).predict(scaled(diabetes, "test"))
+    np.testing.assert_allclose(diabetes.target.decode(found["k-NN"].outputs["test"])[:, 0].numpy(), theirs, rtol=1e-4)
+    assert found["mean"].metrics["test"]["r2"] == pytest.approx(0, abs=0.1)
+    assert min(found[name].metrics["test"]["r2"] for name in ("ridge", "extra trees", "boosted trees")) > 0.2
+
+
+def test_labels(several: Data) -> None:
+    found = by_name(several)
+    assert list(found) == ["majority", "logistic", "k-NN", "extra trees", "boosted trees"]
+    assert found["majority"].metrics["test"]["macro-auroc"] == 0.5
+    for name, least in (("logistic", 0.97), ("k-NN", 0.85), ("extra trees", 0.95), ("boosted trees", 0.9)):
+        assert found[name].metrics["test"]["macro-auroc"] > least
+        assert several.target.decode(found[name].outputs["test"])[:, 2].max() < 0.1  # nobody has the third
+
+
+@pytest.mark.parametrize("kind", ["digits", "diabetes", "several"])
+def test_what_is_kept_gives_the_same_answers_for_examples_as_the_data_hold_them(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    data = request.getfixturevalue(kind)
+    kept = 0
+    for each in yardsticks(data):
+        if each.network is None:
+            assert "trees" in each.name
+            continue
+        save_file(dict(each.network.named_buffers()), tmp_path / "kept.safetensors")
+        again = rebuilt(arrays=load_file(tmp_path / "kept.safetensors"), **each.kept)
+        output = Scaled(again, data.mean, data.std)(data.test.x)
+        torch.testing.assert_close(output, each.outputs["test"])
+        kept += 1
+    assert kept == 3
+
+
+def test_masks_have_a_majority_alone() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(20, 1, 6, 6, generator=draw), (torch.rand(20, 6, 6, generator=draw) > 0.8).long()
+    data = load((x, y), target="dense")
+    (only,) = yardsticks(data)
+    assert only.name == "majority"
+    assert only.outputs["test"].shape == (len(data.test), 2, 6, 6)
+    assert only.metrics["test"]["dice"] == 0  # all is background
+
+
+def test_without_validation_there_is_still_a_yardstick() -> None:
+    found = by_name(load("digits", train=100, val=0.0))
+    assert set(found["k-NN"].outputs) == {"test", "test_y"}
+    assert found["k-NN"].chosen == {"k": 5}
