@@ -91,7 +91,8 @@ def on_features(
 def _judged(learner: Callable[[], Learned], parts: Parts, target: Target, inputs: str) -> Yardstick:
     start = time.perf_counter()
     name, chosen, predict, kept = learner()
-    outputs, metrics = {}, {}
+    outputs: dict[str, Tensor] = {}
+    metrics: dict[str, dict[str, float]] = {}
     for part in parts:
         if part != "train":
             x, y = parts[part]
