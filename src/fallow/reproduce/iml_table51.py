@@ -58,7 +58,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     at, done = each.all(trainings)
     values = {of: 100 * (one["test"] or 0.0) for of, one in at.items()}
     cells = [
-        cell(row, key, None, [values[key, *of, seed] for seed in done], 0) for row, of in ROWS.items() for key in sets
+        cell(row, key, None, [values[(key, *of, seed)] for seed in done], 0) for row, of in ROWS.items() for key in sets
     ]
     gain = statistics.mean(PAPER["ours"]) - statistics.mean(PAPER["baseline"])
     for key in sets:
@@ -81,6 +81,5 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
 def _ran_away(at: dict[tuple[Any, ...], Any]) -> str:
     """How many of the networks that were learned, by their form."""
     learned = {form: [one for of, one in at.items() if of[1:3] == (CONFIDENCE, form)] for form in ("plain", "ours")}
-    return ", ".join(
-        f"{sum(one['ran_away'] for one in ones)} of {len(ones)} ({form})" for form, ones in learned.items()
-    )
+    counts = {form: (sum(one["ran_away"] for one in ones), len(ones)) for form, ones in learned.items()}
+    return ", ".join(f"{some} of {total} ({form})" for form, (some, total) in counts.items())
