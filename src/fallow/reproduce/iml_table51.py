@@ -58,7 +58,9 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     at, done = each.all(trainings)
     values = {of: 100 * (one["test"] or 0.0) for of, one in at.items()}
     cells = [
-        cell(row, key, None, [values[(key, *of, seed)] for seed in done], 0) for row, of in ROWS.items() for key in sets
+        cell(row, key, None, [values[key, training, form, seed] for seed in done], 0)
+        for row, (training, form) in ROWS.items()
+        for key in sets
     ]
     gain = statistics.mean(PAPER["ours"]) - statistics.mean(PAPER["baseline"])
     for key in sets:
