@@ -73,9 +73,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Pictures:
     }
     at, done = each.all(trainings)
     learned = {
-        form: [
-            outcome(CONFIDENCE, each.folder / "runs" / trainings[form, seed].name, at[form, seed]) for seed in done
-        ]
+        form: [outcome(CONFIDENCE, each.folder / "runs" / trainings[form, seed].name, at[form, seed]) for seed in done]
         for form in ("", ", our form")
     }
     cells, found = [], learned[""]
