@@ -242,6 +242,19 @@ def test_the_automatic_scale_has_the_papers_product() -> None:
         fallow.SEAL(scale="often")
 
 
+def test_an_automatic_ascent_ends_where_nothing_is_known_any_more() -> None:
+    """Where the running mean of its losses has come to log C; a fixed one of the same S climbs on."""
+    settings = {"epochs": 400, "lr": 0.3, "batch_size": 32, "weight_decay": 0.0}  # 100 epochs of two steps
+    rows, result = ascent("seal:scale=auto,late=freeze", **settings)
+    ended = next(row for row in result.history if "ascent_steps" in row)
+    assert ended["ascent_steps"] < 200
+    assert ended["epoch"] == -(-ended["ascent_steps"] // 2)
+    assert rows[0]["ascent_cosine"] < 0.99
+    (fixed,), longer = ascent(f"seal:late=freeze,scale={rows[0]['ascent_scale']}", **settings)
+    assert fixed["ascent_cosine"] < rows[0]["ascent_cosine"]
+    assert result.generations[-1]["last"]["train_accuracy"] >= longer.generations[-1]["last"]["train_accuracy"]
+
+
 def test_an_ascent_that_goes_nowhere_is_announced_with_the_scale_that_would_move() -> None:
     with pytest.warns(UserWarning, match="will move its layers by at most .* and forget nothing") as caught:
         rows, _ = ascent("seal:scale=1e-6", weight_decay=0.0)

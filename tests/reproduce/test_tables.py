@@ -79,10 +79,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "EPOCHS", 2)
         monkeypatch.setattr(module, "STEPS", 3)
         monkeypatch.setattr(module, "MODEL", "mlp:hidden=8")
+    ours = "confidence:ratio=1,warmup=2,every=1,threshold=0,network=mlp"
     for module in (iml_table51, iml_figure5):
-        monkeypatch.setattr(module, "METHOD", "confidence:ratio=1,warmup=2,every=1,threshold=0,network=mlp")
-    plain = "confidence:ratio=1,warmup=2,every=1,threshold=0,form=plain,network=mlp"
-    forms = {"semi-ood": iml_table51.METHOD, "semi-ood-plain": plain}
+        monkeypatch.setattr(module, "METHOD", f"{ours},form=plain")
+        monkeypatch.setattr(module, "OURS", ours)
+    forms = {"semi-ood": ours, "semi-ood-plain": f"{ours},form=plain"}
     monkeypatch.setattr(semi_ood, "METHODS", forms)
 
 
@@ -164,6 +165,9 @@ def test_the_thesis_difference_is_paired_by_seed(tmp_path: Path) -> None:
     difference = ours["Confidence Network, frozen"].ours - ours["FixMatch"].ours
     assert ours["frozen − FixMatch"].ours == pytest.approx(difference, abs=2e-3)
     assert ours["frozen − FixMatch"].paper == -0.53
+    difference = ours["our form, frozen"].ours - ours["FixMatch"].ours
+    assert ours["our form, frozen − FixMatch"].ours == pytest.approx(difference, abs=2e-3)
+    assert "form=plain" in table.remarks[1]
     assert "+0.35, +0.17, -2.10" in table.remarks[0]
 
 

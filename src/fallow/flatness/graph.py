@@ -29,6 +29,7 @@ LINEAR = RESHAPING | _names(
 )
 # linear in each input, so linear where only one of them depends on the layer
 MULTILINEAR = _names("Mul Div Mm Bmm Mv Dot Addmm Baddbmm Addbmm Convolution NativeDropout")
+SEVERAL = _names("Split SplitWithSizes Unbind")  # with more than one result
 BATCH_NORMS = _names("NativeBatchNorm CudnnBatchNorm MiopenBatchNorm")
 # torch's third derivatives of these are wrong; see written_out.py
 NATIVE_NORMS = BATCH_NORMS | _names("NativeLayerNorm FusedRmsNorm")
@@ -136,6 +137,25 @@ def below(step: Step) -> GradientEdge:
 def same(a: GradientEdge, b: GradientEdge) -> bool:
     """Whether two edges mean one tensor."""
     return a.node is b.node and a.output_nr == b.output_nr
+
+
+@torch.no_grad()
+def pulled_back(loss: Tensor, steps: list[Step], ends: list[Node]) -> list[Tensor]:
+    """∂L/∂(what each end gives), a constant, by calling the few steps above them one after another.
+
+    For a handful of steps autograd's engine takes longer to start than they take.
+    """
+    assert loss.grad_fn is not None
+    slopes: dict[Node, Tensor] = {loss.grad_fn: torch.ones_like(loss)}
+    for step in reversed(steps):  # from the loss down
+        if step.node in ends or step.node not in slopes:
+            continue
+        found = step.node(slopes[step.node])  # type: ignore[operator]
+        for i in step.inputs:
+            child, slope = step.node.next_functions[i][0], found[i] if isinstance(found, tuple) else found
+            assert child is not None
+            slopes[child] = slopes[child] + slope if child in slopes else slope
+    return [slopes[end] for end in ends]
 
 
 def derivative(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from fallow.flatness.graph import Step, Trace, below, derivative, same, trace
+from fallow.flatness.graph import SEVERAL, Step, Trace, below, derivative, pulled_back, same, trace
 from fallow.flatness.metric import Metric, Neurons
 
 # losses that are sums over single outputs, and so have a diagonal Hessian
@@ -39,13 +39,18 @@ class Softmax:
     A loss may take the log-softmax of the same outputs several times, as mixup's does: once for each label.
     """
 
-    def __init__(self, loss: Tensor, constant: bool, *steps: Step) -> None:
+    def __init__(self, loss: Tensor, traced: Trace, *steps: Step) -> None:
         self.edge = below(steps[0])
         self.like = steps[0].node._saved_result  # type: ignore[attr-defined]  # log p, still part of the graph
         wide = torch.promote_types(self.like.dtype, torch.float32)
         self.p = self.like.to(wide).exp()
-        edges = [GradientEdge(step.node, 0) for step in steps]
-        slopes = torch.autograd.grad(loss, edges, create_graph=not constant, retain_graph=True)
+        nodes = [step.node for step in steps]
+        constant = all(traced.met.values())  # nothing else that could be learned has a part in the loss
+        if constant and not any(step.kind in SEVERAL for step in traced.steps):
+            slopes = pulled_back(loss, traced.steps, nodes)
+        else:
+            edges = [GradientEdge(node, 0) for node in nodes]
+            slopes = list(torch.autograd.grad(loss, edges, create_graph=not constant, retain_graph=True))
         self.s = -sum(slope.sum(1) for slope in slopes).to(wide)  # type: ignore[union-attr]
 
     def contract(self, u: Tensor, metric: Metric) -> Tensor:
@@ -106,8 +111,7 @@ def find_outputs(
     """How to make the outputs of this loss, or None where there are no (n, C) outputs to go by."""
     tops = _nonlinear_tops(traced)
     if tops and all(_log_softmax(top) and same(below(top), below(tops[0])) for top in tops):
-        constant = all(traced.met.values())  # nothing else that could be learned has a part in the loss
-        return Softmax, (loss, constant, *tops)
+        return Softmax, (loss, traced, *tops)
     if not isinstance(output, Tensor) or output.ndim != 2 or not output.requires_grad:
         return None
     edge = get_gradient_edge(output)

@@ -17,7 +17,7 @@ class Entry:
 
 TABLES: dict[str, Entry] = {
     "lw-table1": Entry("lw_table1", "LW, table 1", "six methods on synthetic data at three signal strengths", 1.5),
-    "lw-table5": Entry("lw_table5", "LW, table 5", "baseline, rescaling and LW under an L2 penalty", 0.5),
+    "lw-table5": Entry("lw_table5", "LW, table 5", "baseline, rescaling and LW under an L2 penalty", 1),
     "lw-figure4": Entry("lw_diagnosed", "LW, figure 4", "the smallest margins on training data", 2),
     "lw-figure5": Entry("lw_diagnosed", "LW, figure 5", "training accuracy lost under noise on the weights", 2),
     "seal-table6": Entry("seal_diagnosed", "SEAL, table 6", "eigenvalues of the Hessian, scaled down", 4),
@@ -39,9 +39,11 @@ TABLES: dict[str, Entry] = {
     "seal-table7": Entry("seal_tables", "SEAL, table 7", "what the later layers do meanwhile, scaled down", 2.5),
     "iml-table4.1": Entry("iml_weight", "IML, table 4.1", "a decay per weight on 50 images of MNIST, scaled down", 3),
     "iml-table4.2": Entry("iml_weight", "IML, table 4.2", "a decay per weight on 50 of CIFAR-10, scaled down", 3),
+    "iml-table4.3": Entry("iml_weight", "IML, table 4.3", "the same on MNIST with 32 hidden units", 3),
     "iml-figure4.1": Entry("iml_exact", "IML, figure 4.1", "solvers against the exact inverse, along a training", 2.5),
     "iml-table4.4": Entry("iml_cost", "IML, tables 4.4-6", "memory and time of the solvers", 1),
     "iml-table4.7": Entry("iml_layer", "IML, table 4.7", "a decay per layer on MNIST, scaled down", 3.5),
+    "iml-table4.8": Entry("iml_layer", "IML, table 4.8", "a decay per layer on CIFAR-10, with its control", 3.5),
     "iml-ablation": Entry("iml_ablation", "IML, section 4.2.4", "fewer steps between meta-updates, scaled down", 3.5),
     "l2f-sinusoid": Entry("l2f_sinusoid", "L2F, supplement C", "MAML and L2F on sinusoids, L2F's options", 12),
     "l2f-figures": Entry("l2f_figures", "L2F, figures A-C, G", "how smooth adaptation is, how tasks conflict", 3),

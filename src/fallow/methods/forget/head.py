@@ -25,17 +25,13 @@ class FC(Method):
     name = "fc"
     summary = "the last fully connected layers (or the head alone) are re-drawn at the start of each generation"
     generational = True
+    forgets = frozenset({"late"})  # the last layers, though in an mlp some of them may lie before the split
 
     layers: str = "all"  # of the last fully connected ones; or "head" alone
 
     def __post_init__(self) -> None:
         if self.layers not in ("head", "all"):
             raise unknown("layers", self.layers, ("head", "all"))
-
-    @property
-    def forgets(self) -> frozenset[str]:  # type: ignore[override]
-        """The head is late; other fully connected layers may be anywhere."""
-        return frozenset({"late"} if self.layers == "head" else {"early", "late"})
 
     def begin(self, ctx: Context) -> None:
         head = list(ctx.partition.head.modules)

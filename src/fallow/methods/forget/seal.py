@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 # S·η·steps/(1 − μ) of the paper's ascent: 40 epochs of 100,000 images in batches of 32, momentum μ = 0.9
 PAPERS = 0.01 * 0.01 * 40 * 100_000 / 32 / (1 - 0.9)
 MOVED = 0.01  # of its size: what moves less has forgotten nothing
+LOOKS = 128  # at the training loss during an automatic ascent
+RECENT = 0.1  # the last loss counts so much in their running mean
 CHECKS = 32  # looks at the training accuracy during an adaptive ascent
 LARGEST = 0.99  # step relative to a tensor's norm; a step of 1 could end at 0, where no direction is left
 SLACK = 0.75  # the line reaches the target here, so that a quarter of the ascent is left to catch up
@@ -44,8 +47,10 @@ class SEAL(Method):
 
         S = min(1, 125·(1 − μ)/(η·n)),
 
-    which is the paper's 0.01 at the paper's settings and 0.3 at 4,000 steps; with S = 1 the paper saw divergence.
-    S = 0.01 at a few hundred images forgets nothing, and a run says so.
+    which is the paper's 0.01 at the paper's settings and 0.3 at 4,000 steps; with S = 1 the paper saw divergence. Such
+    an ascent ends where the training loss has come to log C, that of a network which knows nothing of C classes: a
+    small network that climbs on from there does not come back. S = 0.01 at a few hundred images forgets nothing, and a
+    run says so.
 
     ``ascent="adaptive"`` takes steps of the relative size ρ on the sphere of each tensor's norm,
 
@@ -97,8 +102,8 @@ class SEAL(Method):
         return frozenset(sides | ({"early", "late"} if self.late == "redraw" else set()))
 
     def refuses(self, problem: Problem) -> str:
-        if self.ascent == "adaptive" and problem.target.kind != "classes":
-            return "climbs until its accuracy is at chance, which these targets have none of: use ascent=fixed"
+        if (self.ascent == "adaptive" or self.scale == "auto") and problem.target.kind != "classes":
+            return "climbs until it is at chance, which these targets have none of: use ascent=fixed and a scale"
         return ""
 
     def begin(self, ctx: Context) -> None:
@@ -120,6 +125,7 @@ class SEAL(Method):
         self.flips = "maximize" not in ctx.optimizer.defaults  # the optimiser cannot climb, so gradients turn
         self.factor = automatic_scale(ctx, self.epochs) if isinstance(self.scale, str) else self.scale  # S
         self.before: list[Tensor] | None = None  # the climbing weights, as they were where they began to climb
+        self.recent: Tensor | None = None  # the running mean of an automatic ascent's losses
         self.step = self.rho
         self.start = 1.0  # training accuracy where the ascent began
         self.climbs = False  # now
@@ -139,7 +145,7 @@ class SEAL(Method):
 
     def turn_up(self, ctx: Context) -> None:
         """The ascent begins."""
-        self.climbs, self.step = True, self.rho
+        self.climbs, self.step, self.recent = True, self.rho, None
         self.before = [p.detach().clone() for p in self.climbing.parameters]
         if self.momentum == "reset":
             reset_state(ctx.optimizer, self.climbing.parameters)
@@ -206,10 +212,17 @@ class SEAL(Method):
             )
 
     def end_step(self, ctx: Context) -> None:
-        if not self.climbs or self.ascent != "adaptive":
+        if not self.climbs or (self.ascent == "fixed" and self.scale != "auto"):
             return
         total = self.epochs * ctx.clock.steps
         done = ctx.clock.epoch * ctx.clock.steps + ctx.clock.step + 1
+        if self.ascent == "fixed":
+            loss = ctx.losses[-1].detach()
+            self.recent = loss if self.recent is None else torch.lerp(self.recent, loss, RECENT)
+            if done % max(1, total // LOOKS) == 0 and float(self.recent) >= math.log(ctx.target.outputs):
+                ctx.log(ascent_steps=done)
+                self.turn_down(ctx)
+            return
         if done % max(1, total // CHECKS):
             return
         target = 1 / ctx.target.outputs if self.target is None else self.target
@@ -235,10 +248,11 @@ class SEAL(Method):
 
     def state_dict(self) -> dict[str, Any]:
         flags = {"climbs": self.climbs, "climbed": self.climbed}
-        return {"step": self.step, "start": self.start, "before": self.before} | flags
+        return {"step": self.step, "start": self.start, "before": self.before, "recent": self.recent} | flags
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.step, self.start, self.before = state["step"], state["start"], state["before"]
+        self.step, self.start = state["step"], state["start"]
+        self.before, self.recent = state["before"], state["recent"]
         self.climbs, self.climbed = state["climbs"], state["climbed"]
 
 

@@ -262,6 +262,7 @@ class ImplicitDecay(Method):
             return {}
         return {
             "raw": {name: raw.detach() for name, raw in self.raw.items()},
+            "fixed": [float(rate) for rate in self.fixed.values()],  # which the optimiser has handed over already
             "best": self.best,
             "outer": self.outer_optimizer.state_dict(),
             "lowest": self.lowest,
@@ -273,6 +274,8 @@ class ImplicitDecay(Method):
         if not state:
             return
         self.make()
+        for rate, value in zip(self.fixed.values(), state["fixed"], strict=True):
+            rate.fill_(value)
         self.put(state["raw"])
         self.set_rates()
         self.outer_optimizer.load_state_dict(state["outer"])
