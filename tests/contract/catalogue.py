@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fallow.methods import REGISTRY
 
 VARIANTS = (
@@ -34,6 +36,13 @@ TASK_SPECS = [
     "maml:batch_norm=per-step,execution=vmap",
     "maml:anneal=0.5+l2f:per=tensor,depth=2,norms=False,start=0.9+learned-rates+multi-step-loss:until=0.9",
 ]
+ADVICE = pytest.mark.filterwarnings(  # what methods say of trials as short as these, on a model with norms
+    "ignore:implicit-decay learns nothing in",
+    "ignore:implicit-decay under a label smoothing of 0.1",
+    "ignore:implicit-decay leaves 5 layers to the optimiser's own decay",
+    "ignore:the training loss is far from its minimum",
+    r"ignore:seal's ascent of \d+ steps will move its layers by at most \S+ of their size, and forget nothing",
+)
 MODEL = "scnn:width=4,dense=16"
 TASK_MODEL = "mlp:hidden=32"
 TASK_SETTINGS: dict[str, Any] = {"iterations": 24, "every": 12, "lr": 0.01, "seed": 4}

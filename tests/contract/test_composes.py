@@ -8,7 +8,9 @@ import fallow
 from fallow.data import Data
 from fallow.data.tasks import Episodes
 from fallow.methods import REGISTRY, build
-from tests.contract.catalogue import MODEL, SETTINGS, SMALL, TASK_MODEL, TASK_SETTINGS
+from tests.contract.catalogue import ADVICE, MODEL, SETTINGS, SMALL, TASK_MODEL, TASK_SETTINGS
+
+pytestmark = ADVICE
 
 UNEVEN = {"born-again", "implicit-decay", "confidence"}  # their steps do not all cost the same
 

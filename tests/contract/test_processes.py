@@ -16,6 +16,7 @@ from fallow.data.stream import stream
 from fallow.evaluate.score import score
 from tests.conftest import small_images, small_tasks
 from tests.contract.catalogue import (
+    ADVICE,
     EXACT,
     MODEL,
     PLAIN,
@@ -26,6 +27,8 @@ from tests.contract.catalogue import (
     draws_locally,
     extras,
 )
+
+pytestmark = ADVICE
 
 ROOT = Path(__file__).parents[2]
 

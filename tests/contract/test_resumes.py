@@ -16,7 +16,9 @@ from fallow.core import loop
 from fallow.data import Data
 from fallow.data.tasks import Episodes
 from tests.conftest import small_images
-from tests.contract.catalogue import MODEL, SETTINGS, SPECS, TASK_SETTINGS, TASK_SPECS
+from tests.contract.catalogue import ADVICE, MODEL, SETTINGS, SPECS, TASK_SETTINGS, TASK_SPECS
+
+pytestmark = ADVICE
 
 
 class Killed(BaseException):

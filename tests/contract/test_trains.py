@@ -10,6 +10,7 @@ from fallow.data import Data
 from fallow.data.tasks import Episodes
 from fallow.methods import build
 from tests.contract.catalogue import (
+    ADVICE,
     MODEL,
     SETTINGS,
     SPECS,
@@ -18,6 +19,8 @@ from tests.contract.catalogue import (
     TASK_SPECS,
     ordinary_start,
 )
+
+pytestmark = ADVICE
 
 
 @pytest.mark.parametrize("spec", SPECS)

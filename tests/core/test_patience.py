@@ -60,7 +60,7 @@ def test_no_generation_ends_during_an_ascent() -> None:
     """
     losses = (1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
     again = (0.1, 3, 4, 5, 2, 1.9, 1.8, 1.7, 1.7, 1.7)
-    result = fit(Script(*losses, *again), "seal:share=0.4", epochs=10)
+    result = fit(Script(*losses, *again), "seal:share=0.4,scale=0.5", epochs=10)
     assert [row["phase"] for row in result.history[10:]] == ["ascent"] * 4 + ["descent"] * 6
     assert [record["epochs"] for record in result.generations] == [10, 10]
 

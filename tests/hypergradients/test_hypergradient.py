@@ -281,6 +281,7 @@ def test_losses_that_are_none(net: Net) -> None:
         tensor.grad = None
 
 
+@pytest.mark.filterwarnings("ignore:the training loss is far from its minimum")
 def test_a_loss_that_changes_between_products_is_noticed(net: Net) -> None:
     drop = nn.Dropout(0.5)
     torch.manual_seed(0)

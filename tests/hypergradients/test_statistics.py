@@ -62,7 +62,7 @@ def validation(model: nn.Module, x: Tensor, y: Tensor) -> float:
         return float(functional.cross_entropy(model(x), y))
 
 
-@pytest.mark.filterwarnings("ignore:implicit-decay leaves")
+@pytest.mark.filterwarnings("ignore:implicit-decay leaves", "ignore:implicit-decay learns nothing in 2 steps")
 def test_is_the_slope_of_trainings_that_go_on() -> None:
     """A step of λ up and down, each trained on to its own minimum, and looked at as any evaluation does."""
     everything = data()
@@ -130,6 +130,7 @@ def test_batch_norms_are_those_of_training_and_then_of_evaluation(model: nn.Modu
     assert "forward" not in norm.__dict__
 
 
+@pytest.mark.filterwarnings("ignore:the training loss is far from its minimum")
 def test_it_trains_where_norms_are() -> None:
     with pytest.warns(RuntimeWarning, match="normalisation follows them"):
         result = fallow.fit(

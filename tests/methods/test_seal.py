@@ -150,7 +150,7 @@ def test_an_optimiser_without_weight_decay() -> None:
                     p.sub_(group["lr"] * p.grad)
 
     optimizer = NoDecay(net.parameters())
-    result = fallow.fit(net, points(), "seal:decay=False", optimizer=optimizer, generations=2, epochs=4)
+    result = fallow.fit(net, points(), "seal:decay=False,scale=1", optimizer=optimizer, generations=2, epochs=4)
     assert any(row["phase"] == "ascent" for row in result.history)
 
 
@@ -159,7 +159,7 @@ def test_a_side_that_cannot_climb() -> None:
     net.first.requires_grad_(False)
     with pytest.raises(RequestError, match="all early layers are frozen, and seal cannot climb with them"):
         fallow.fit(net, points(), "seal", generations=2, epochs=4)
-    fallow.fit(net, points(), "seal:reverse=True", generations=2, epochs=4)
+    fallow.fit(net, points(), "seal:reverse=True,scale=1", generations=2, epochs=4)
 
 
 def test_an_ascent_that_leaves_nothing_to_relearn() -> None:

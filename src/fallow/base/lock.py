@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from fallow.base.errors import RequestError
 
@@ -16,7 +16,7 @@ except ImportError:  # Windows: no lock, so two processes in one folder are the 
     fcntl = None  # type: ignore[assignment]
 
 
-_HELD: dict[Path, IO[str]] = {}  # until this process ends, or says otherwise
+_HELD: dict[Path, int] = {}  # open files, until this process ends or says otherwise
 
 
 def hold(path: Path, busy: str) -> None:
@@ -24,12 +24,12 @@ def hold(path: Path, busy: str) -> None:
     known = path.resolve()
     if known in _HELD:
         return
-    file = open(path, "a")  # noqa: SIM115 (it stays open)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)  # it stays open
     try:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        file.close()
+        os.close(file)
         raise RequestError(busy) from None
     except OSError:  # a file system without locks
         pass
@@ -39,7 +39,7 @@ def hold(path: Path, busy: str) -> None:
 def let_go(path: Path) -> None:
     """Let another process have it."""
     if (file := _HELD.pop(path.resolve(), None)) is not None:
-        file.close()
+        os.close(file)
 
 
 @contextmanager

@@ -63,12 +63,12 @@ def train(stack: Stack, methods: list[str], rounds: int = ROUNDS, steps: int = S
         for layer in layers:
             if layer > block:
                 stack.redraw(layer, which["LW"])
+            if number > 0 and layer > 0:
+                stack.redraw(layer, which["FC"])  # LW's case K = 1
             if number > 0:
                 stack.redraw(layer, which["WELSR"], random_mask(stack, layer, which["WELSR"]))
                 stack.redraw(layer, which["WELS"], fixed[layer])
                 stack.redraw(layer, which["DSD"], smallest(stack, layer, which["DSD"]))
-        if number > 0:
-            stack.redraw(len(SIZES) - 2, which["FC"])
         stack.train(steps, RATE)
 
 

@@ -29,10 +29,10 @@ def npz(path: Path, target: str | None = None, as_: str | None = None, groups: A
     may have parts too (groups_train), or is one.
     """
     try:
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            raise RequestError(f"{path} is a single array: save x and y together with numpy.savez")
-        with archive:
+        with path.open("rb") as file:  # which NumPy would leave open where the archive is damaged
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise RequestError(f"{path} is a single array: save x and y together with numpy.savez")
             return _parts(path, archive, target, as_, groups)
     except RequestError:
         raise
