@@ -81,7 +81,7 @@ class DatasetStream:
 
     def ordered(self) -> Iterator[Batch]:
         """For evaluation: this process's slice in order, unaugmented, in large batches."""
-        slices = list(self.plan.evaluation(4 * prod(self._shape)))
+        slices = list(self.plan.evaluation(4 * prod(self._shape), self._device))
         for x, y in self._fetch(list(range(self.plan.n)), slices, mix(self._seed, ITEMS)):
             yield self._normalised(x), y
 

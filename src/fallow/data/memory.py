@@ -92,7 +92,7 @@ class MemoryStream:
 
     def ordered(self) -> Iterator[tuple[Tensor, Tensor]]:
         """For evaluation: this process's slice in order, unaugmented, in large batches."""
-        for begin, end in self.plan.evaluation(self._bytes):
+        for begin, end in self.plan.evaluation(self._bytes, self._x.device):
             x = self._x[begin:end]
             x = x.clone() if self._ready else normalise(x, self._mean, self._std)  # a model may work in place
             yield x, self._y[begin:end]

@@ -13,8 +13,9 @@ from fallow.base.seeds import mix
 
 ORDER, MOVES, ITEMS, UNLABELLED, VIEWS = range(5)  # purposes of the random streams of an epoch
 
-# the largest batch in evaluation: beyond it activations leave the processor's cache (1024 images: a third slower)
-EVAL_EXAMPLES, EVAL_BYTES = 512, 16 << 20
+# the largest batch in evaluation: beyond it activations leave a processor's cache (1024 grey images of 28 pixels: a
+# third slower), while other devices want much to do at once
+EVAL_EXAMPLES, EVAL_BYTES, EVAL_BYTES_ELSEWHERE = 512, 4 << 20, 64 << 20
 
 
 @dataclass(frozen=True)
@@ -78,12 +79,18 @@ class Plan:
                 f"use batch_size ≥ {self.world} or fewer processes"
             )
 
-    def evaluation(self, example_bytes: int) -> Iterator[tuple[int, int]]:
+    def evaluation(self, example_bytes: int, device: torch.device) -> Iterator[tuple[int, int]]:
         """Begin and end of this process's batches in evaluation: in order, as large as is fast."""
-        size = max(1, min(EVAL_EXAMPLES, EVAL_BYTES // max(1, example_bytes)))
+        size = evaluated_at_once(example_bytes, device)
         first, last = self.n * self.rank // self.world, self.n * (self.rank + 1) // self.world
         for begin in range(first, last, size):
             yield begin, min(begin + size, last)
+
+
+def evaluated_at_once(example_bytes: int, device: torch.device) -> int:
+    """Examples in a batch of evaluation."""
+    most = EVAL_BYTES if device.type == "cpu" else EVAL_BYTES_ELSEWHERE
+    return max(1, min(EVAL_EXAMPLES, most // max(1, example_bytes)))
 
 
 def generator(*numbers: int) -> Generator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,8 +14,9 @@ from fallow.base.errors import RequestError
 from fallow.data import Data, Files, stream
 from fallow.data.stream import Cast
 from fallow.evaluate.score import right
+from fallow.models import Inputs
 from fallow.models.scaled import Scaled
-from fallow.problems.problem import Criterion, Problem
+from fallow.problems.problem import Criterion, Network, Problem
 from fallow.weights.layers import untouched
 
 if TYPE_CHECKING:
@@ -36,6 +38,21 @@ class Labelled(Problem):
                 f"{method.name} learns from tasks: give fallow.Episodes or fallow.Sinusoid, or take fallow fewshot"
             )
         return super().accept(method)
+
+    def network(self, model: nn.Module | str | None, size: int | None = None) -> Network:
+        """The network; one that was trained before sees images in the size and on the scale that it knows."""
+        found = super().network(model)
+        inputs: Inputs | None = getattr(found.module, "inputs", None)
+        if inputs is None:
+            if size is not None:
+                raise RequestError(f"{found.described} has no size of its own: leave size={size} out")
+            return found
+        scaling = {}
+        if self.data.pictures:  # numbers on a scale of their own stay centred and scaled by it
+            channels = self.data.shape[0]
+            scaling = {name: torch.tensor(getattr(inputs, name)).expand(channels) for name in ("mean", "std")}
+        self.data = replace(self.data, size=size or inputs.fast or inputs.size, **scaling)
+        return found
 
     @property
     def default_model(self) -> str:
@@ -84,7 +101,7 @@ class Labelled(Problem):
             raise RequestError(why)
 
     def finished(self, model: nn.Module) -> nn.Module:
-        return Scaled(model, self.data.mean, self.data.std)
+        return Scaled(model, self.data.mean, self.data.std, self.data.size)
 
 
 def _workers(part: Any) -> int:

@@ -15,7 +15,7 @@ from torch.nn import functional
 from fallow import models
 from fallow.base.errors import RequestError, unknown
 from fallow.data.images import decode
-from fallow.data.normalise import normalise
+from fallow.data.normalise import normalise, resized
 
 BATCH = 256
 WEIGHTS = ("best", "last")
@@ -55,6 +55,7 @@ class Predictor:
         statistics = record["normalisation"]
         self.mean: Tensor | None = torch.tensor(statistics["mean"]) if statistics else None
         self.std: Tensor | None = torch.tensor(statistics["std"]) if statistics else None
+        self.size: int | None = statistics.get("size") if statistics else None
         self.pictures: bool = record["pictures"]
         if model is None:
             model = _build(record["model"], self.shape, len(self.classes), folder)
@@ -73,7 +74,8 @@ class Predictor:
             raise RequestError(f"examples have shape {tuple(x.shape[1:])}: the model was trained on {self.shape}")
         device = next(self.model.parameters()).device
         mean, std = (None if s is None else s.to(device) for s in (self.mean, self.std))
-        return torch.cat([self.model(normalise(part.to(device), mean, std)) for part in x.split(BATCH)])
+        parts = (resized(normalise(part.to(device), mean, std), self.size) for part in x.split(BATCH))
+        return torch.cat([self.model(part) for part in parts])
 
     def __call__(self, examples: Tensor | np.ndarray | Sequence[str | Path]) -> list[Prediction]:
         """A prediction for each image file, or for each example of an array."""
@@ -116,7 +118,7 @@ def _read(folder: Path) -> dict[str, Any]:
 def _build(spec: str, shape: tuple[int, ...], classes: int, folder: Path) -> nn.Module:
     try:
         with torch.random.fork_rng():
-            return models.build(spec, shape=shape, classes=classes)
+            return models.build(spec, shape=shape, classes=classes, pretrained=False)
     except RequestError as error:
         raise RequestError(
             f"{folder} trained {spec}, which fallow cannot build: in Python, Predictor(…, model=yours) takes it"
