@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Generator, Tensor
@@ -36,6 +36,7 @@ class Plan:
     batch_size: int
     rank: int = 0
     world: int = 1
+    weights: Tensor | None = field(default=None, compare=False)  # of the examples to be drawn; None: each comes once
 
     def __post_init__(self) -> None:
         if self.n < 1:
@@ -68,7 +69,10 @@ class Plan:
 
     def order(self, seed: int, epoch: int) -> Tensor:
         """The order of an epoch: a function of (seed, epoch), whatever else is drawn anywhere."""
-        return torch.randperm(self.n, generator=generator(seed, epoch, ORDER))
+        source = generator(seed, epoch, ORDER)
+        if self.weights is not None:
+            return torch.multinomial(self.weights, self.n, replacement=True, generator=source)
+        return torch.randperm(self.n, generator=source)
 
     def check(self) -> None:
         """Refuse batches of which some process would get nothing."""

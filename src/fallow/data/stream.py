@@ -31,6 +31,9 @@ class Stream(Protocol):
     def share(self, step: int) -> float:
         """n_local · world / n_global of that step's batch: 1 in one process."""
 
+    def weigh(self, weights: Tensor) -> None:
+        """Let epochs draw examples with replacement, each in proportion to its weight."""
+
     def ordered(self) -> Iterator[tuple[Tensor, Tensor]]:
         """For evaluation: no shuffle, no augmentation, this process's slice only, large batches."""
 
@@ -49,6 +52,10 @@ class Changed(ABC):
     def share(self, step: int) -> float:
         """The inner stream's."""
         return self.inner.share(step)
+
+    def weigh(self, weights: Tensor) -> None:
+        """In the inner stream."""
+        self.inner.weigh(weights)
 
     def ordered(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The inner stream's batches."""

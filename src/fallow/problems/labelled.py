@@ -24,11 +24,16 @@ if TYPE_CHECKING:
     from fallow.core.settings import Settings
 
 
+UNEVEN = 3  # times as many examples of the commonest class as of the rarest
+
+
 class Labelled(Problem):
     """A model learns to give the target of an example."""
 
     def __init__(self, data: Data, metric: str | None = None) -> None:
         self.data, self.target = data, data.target
+        if metric is None and (note := uneven(data)):
+            metric, self.data = "balanced-accuracy", replace(data, notes=[*data.notes, note])
         self.metric = self.target.metric(metric)
         self.judged = list(dict.fromkeys([self.target.metric(), self.metric]))
 
@@ -102,6 +107,22 @@ class Labelled(Problem):
 
     def finished(self, model: nn.Module) -> nn.Module:
         return Scaled(model, self.data.mean, self.data.std, self.data.size)
+
+
+def uneven(data: Data) -> str:
+    """What to say where classes are uneven: one has UNEVEN times as many training examples as another; else nothing.
+
+    Then balanced accuracy judges, unless another metric is asked for: always guessing the common class is no feat.
+    """
+    y = getattr(data.train, "y", None)
+    if data.target.kind != "classes" or not isinstance(y, Tensor):
+        return ""
+    counts = y.bincount(minlength=data.target.outputs)
+    most, fewest = int(counts.argmax()), int(counts.argmin())
+    if counts[most] < UNEVEN * counts[fewest]:
+        return ""
+    numbers = f"{counts[most]} of {data.classes[most]!r}, {counts[fewest]} of {data.classes[fewest]!r}"
+    return f"The classes are uneven ({numbers}): balanced accuracy judges."
 
 
 def _workers(part: Any) -> int:
