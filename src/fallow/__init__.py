@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         SWA,
         WELS,
         WELSR,
+        Balanced,
         BornAgain,
         ConfidenceNetwork,
         CutMix,
@@ -84,7 +85,7 @@ _HOMES = {
         "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain",
         "ConfidenceNetwork", "FixMatch", "ImplicitDecay", "Long", "Normal", "Rescale", "Restart", "ANIL", "L2F",
         "MAML", "Finetune", "LearnedRates", "MetaSGD", "MultiStepLoss", "ProtoNet", "EMA", "SWA", "Mixup", "CutMix",
-        "Dropout",
+        "Dropout", "Balanced",
     ),
     "fallow.training.meta": ("FewShotResult", "fewshot"),
     "fallow.adaptation.attenuation": ("attenuate",),
@@ -112,10 +113,10 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LW", "MAML", "SAGD", "SAM", "SEAL", "SWA",
-    "WELS", "WELSR", "BornAgain", "ConfidenceNetwork", "CutMix", "Data", "Dropout", "Episodes", "FallowError",
-    "FewShotResult", "Finetune", "FixMatch", "ImplicitDecay", "LearnedRates", "Learner", "Long", "MetaSGD", "Method",
-    "Mixup", "MultiStepLoss", "Normal", "Partition", "Prediction", "Predictor", "ProtoNet", "RequestError", "Rescale",
-    "Restart", "Result", "Settings", "Sinusoid", "Tasks", "Tuned", "WorkError", "adapt", "ascend", "attenuate",
+    "WELS", "WELSR", "Balanced", "BornAgain", "ConfidenceNetwork", "CutMix", "Data", "Dropout", "Episodes",
+    "FallowError", "FewShotResult", "Finetune", "FixMatch", "ImplicitDecay", "LearnedRates", "Learner", "Long",
+    "MetaSGD", "Method", "Mixup", "MultiStepLoss", "Normal", "Partition", "Prediction", "Predictor", "ProtoNet", "RequestError",
+    "Rescale", "Restart", "Result", "Settings", "Sinusoid", "Tasks", "Tuned", "WorkError", "adapt", "ascend", "attenuate",
     "compare", "descend", "fewshot", "fit", "hypergradient", "insert_norms", "redraw", "relative_flatness", "rescale",
     "reset_state", "slim", "split_groups", "tune",
 ]  # fmt: skip

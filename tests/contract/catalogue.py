@@ -20,6 +20,7 @@ VARIANTS = (
     "mixup:alpha=1",
     "cutmix:probability=1",
     "dropout:where=dense,rate=0.05",
+    "balanced:by=sampling",
     "implicit-decay:inner=6,batches=2",
     "implicit-decay:per=weight,solver=neumann,products=3,inner=9,warmup=9,batches=2,outer=rmsprop,patience=2",
     "llf+ema",

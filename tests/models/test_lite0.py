@@ -122,7 +122,7 @@ def test_padding_leans_to_the_right(size, kernel, pads):
 
 
 def test_what_it_wants_as_input():
-    assert scratch().inputs == Inputs(224, (127.0,), (128.0,))
+    assert scratch().inputs == Inputs(224, (127.0,), (128.0,), fast=128)
     assert build("scnn", shape=(3, 8, 8), classes=2).inputs is None
 
 

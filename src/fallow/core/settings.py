@@ -41,6 +41,7 @@ class Settings:
     precision: str = "float32"  # or "bf16": autocast; or "float64"
     patience: int | None = None  # looks at validation without a lower loss before a generation ends
     augment: str = "auto"
+    size: int | None = None  # pixels a side that a pretrained network sees; None: its own, or a faster one
     split: str | int | float = "auto"  # where late layers begin: a path, a number or a share of blocks; the papers'
     seed: int = 0
     evaluate_every: int = 1  # epochs between two looks at validation
@@ -65,6 +66,7 @@ class Settings:
         _require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "from 0 to below 1")
         _require(self.clip is None or (_number(self.clip) and self.clip > 0), "clip", self.clip, "above 0")
         _require(self.patience is None or _whole(self.patience, 1), "patience", self.patience, "a whole number from 1")
+        _require(self.size is None or _whole(self.size, 1), "size", self.size, "a whole number from 1")
         _require(self.accumulate <= self.batch_size, "accumulate", self.accumulate, "at most the batch size")
         _require(_whole(self.seed, 0), "seed", self.seed, "a whole number from 0")
 

@@ -119,16 +119,18 @@ class Data:
     overlap: float = 0.0  # where each seed carves another test part: its size by that of the pool to train on
     target: Target = None  # type: ignore[assignment]  # what is learned; by default one of the classes
     whole: list[Any] = field(default_factory=list)  # of all that was carved from: digests, or the Files themselves
+    size: int | None = None  # pixels a side to which images are resized on the way to a pretrained network
 
     def __post_init__(self) -> None:
         if self.target is None or self.target.kind == "classes":
             self.target = Classes(self.classes)
 
-    def normalisation(self) -> dict[str, list[float]] | None:
-        """Mean and standard deviation as plain values; None where examples are taken as they are."""
+    def normalisation(self) -> dict[str, Any] | None:
+        """Mean, standard deviation and perhaps a size as plain values; None where examples are taken as they are."""
         if self.mean is None or self.std is None:
             return None
-        return {"mean": self.mean.tolist(), "std": self.std.tolist()}
+        size = {} if self.size is None else {"size": self.size}
+        return {"mean": self.mean.tolist(), "std": self.std.tolist()} | size
 
     @property
     def pictures(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -79,9 +80,13 @@ class DatasetStream:
                 x = apply(x, moves[first - begin : last - begin])
             yield self._normalised(x), y
 
+    def weigh(self, weights: Tensor) -> None:
+        """Let epochs draw examples with replacement, each in proportion to its weight."""
+        self.plan = replace(self.plan, weights=weights)
+
     def ordered(self) -> Iterator[Batch]:
         """For evaluation: this process's slice in order, unaugmented, in large batches."""
-        slices = list(self.plan.evaluation(4 * prod(self._shape)))
+        slices = list(self.plan.evaluation(4 * prod(self._shape), self._device))
         for x, y in self._fetch(list(range(self.plan.n)), slices, mix(self._seed, ITEMS)):
             yield self._normalised(x), y
 
@@ -182,6 +187,10 @@ class LoaderStream:
             if isinstance(sampler, DistributedSampler):
                 sampler.set_epoch(index)
         return self._batches(seed, start)
+
+    def weigh(self, weights: Tensor) -> None:
+        """Refused: a DataLoader has its own order."""
+        raise RequestError("a DataLoader draws its examples itself: give it a WeightedRandomSampler")
 
     def ordered(self) -> Iterator[Batch]:
         """For evaluation: every batch of the loader, in whatever order it has."""

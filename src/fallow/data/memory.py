@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 import torch
@@ -90,9 +91,13 @@ class MemoryStream:
             y = apply(y.unsqueeze(1), moves[places - begin]).squeeze(1) if self._dense else y
         return x if self._ready else normalise(x, self._mean, self._std), y
 
+    def weigh(self, weights: Tensor) -> None:
+        """Let epochs draw examples with replacement, each in proportion to its weight."""
+        self.plan = replace(self.plan, weights=weights)
+
     def ordered(self) -> Iterator[tuple[Tensor, Tensor]]:
         """For evaluation: this process's slice in order, unaugmented, in large batches."""
-        for begin, end in self.plan.evaluation(self._bytes):
+        for begin, end in self.plan.evaluation(self._bytes, self._x.device):
             x = self._x[begin:end]
             x = x.clone() if self._ready else normalise(x, self._mean, self._std)  # a model may work in place
             yield x, self._y[begin:end]

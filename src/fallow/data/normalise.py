@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fallow.base.errors import RequestError
 
@@ -58,3 +59,14 @@ def normalise(x: Tensor, mean: Tensor | None, std: Tensor | None) -> Tensor:
     per_channel = (-1, *[1] * (x.ndim - 2))
     scale = torch.where((std > 1e-6 * mean.abs()) & (std > TINY), std, torch.ones_like(std)).reciprocal()
     return fresh.sub_(mean.view(per_channel)).mul_(scale.view(per_channel))
+
+
+def resized(x: Tensor, size: int | None) -> Tensor:
+    """Images of ``size`` pixels a side, each a weighted mean of those it covers or lies between; None: as they are.
+
+    >>> resized(torch.tensor([[[[0.0, 4.0]]]]), 4)[0, 0, 0]
+    tensor([0., 1., 3., 4.])
+    """
+    if size is None or tuple(x.shape[2:]) == (size, size):
+        return x
+    return functional.interpolate(x, (size, size), mode="bilinear", antialias=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Generator, Tensor
@@ -13,8 +13,9 @@ from fallow.base.seeds import mix
 
 ORDER, MOVES, ITEMS, UNLABELLED, VIEWS = range(5)  # purposes of the random streams of an epoch
 
-# the largest batch in evaluation: beyond it activations leave the processor's cache (1024 images: a third slower)
-EVAL_EXAMPLES, EVAL_BYTES = 512, 16 << 20
+# the largest batch in evaluation: beyond it activations leave a processor's cache (1024 grey images of 28 pixels: a
+# third slower), while other devices want much to do at once
+EVAL_EXAMPLES, EVAL_BYTES, EVAL_BYTES_ELSEWHERE = 512, 4 << 20, 64 << 20
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Plan:
     batch_size: int
     rank: int = 0
     world: int = 1
+    weights: Tensor | None = field(default=None, compare=False)  # of the examples to be drawn; None: each comes once
 
     def __post_init__(self) -> None:
         if self.n < 1:
@@ -67,7 +69,10 @@ class Plan:
 
     def order(self, seed: int, epoch: int) -> Tensor:
         """The order of an epoch: a function of (seed, epoch), whatever else is drawn anywhere."""
-        return torch.randperm(self.n, generator=generator(seed, epoch, ORDER))
+        source = generator(seed, epoch, ORDER)
+        if self.weights is not None:
+            return torch.multinomial(self.weights, self.n, replacement=True, generator=source)
+        return torch.randperm(self.n, generator=source)
 
     def check(self) -> None:
         """Refuse batches of which some process would get nothing."""
@@ -78,12 +83,18 @@ class Plan:
                 f"use batch_size ≥ {self.world} or fewer processes"
             )
 
-    def evaluation(self, example_bytes: int) -> Iterator[tuple[int, int]]:
+    def evaluation(self, example_bytes: int, device: torch.device) -> Iterator[tuple[int, int]]:
         """Begin and end of this process's batches in evaluation: in order, as large as is fast."""
-        size = max(1, min(EVAL_EXAMPLES, EVAL_BYTES // max(1, example_bytes)))
+        size = evaluated_at_once(example_bytes, device)
         first, last = self.n * self.rank // self.world, self.n * (self.rank + 1) // self.world
         for begin in range(first, last, size):
             yield begin, min(begin + size, last)
+
+
+def evaluated_at_once(example_bytes: int, device: torch.device) -> int:
+    """Examples in a batch of evaluation."""
+    most = EVAL_BYTES if device.type == "cpu" else EVAL_BYTES_ELSEWHERE
+    return max(1, min(EVAL_EXAMPLES, most // max(1, example_bytes)))
 
 
 def generator(*numbers: int) -> Generator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -14,7 +15,8 @@ from fallow.data.augment import resolve
 from fallow.data.examples import Data, Examples, Files, Part
 from fallow.data.loaders import DatasetStream, LoaderStream
 from fallow.data.memory import MemoryStream
-from fallow.data.plan import Plan
+from fallow.data.normalise import resized
+from fallow.data.plan import Plan, evaluated_at_once
 
 
 class Stream(Protocol):
@@ -29,32 +31,69 @@ class Stream(Protocol):
     def share(self, step: int) -> float:
         """n_local · world / n_global of that step's batch: 1 in one process."""
 
+    def weigh(self, weights: Tensor) -> None:
+        """Let epochs draw examples with replacement, each in proportion to its weight."""
+
     def ordered(self) -> Iterator[tuple[Tensor, Tensor]]:
         """For evaluation: no shuffle, no augmentation, this process's slice only, large batches."""
 
 
-class Cast:
-    """A stream in another floating-point precision."""
+class Changed(ABC):
+    """A stream whose batches are changed on the way."""
 
-    def __init__(self, inner: Stream, kind: torch.dtype) -> None:
-        self.inner, self.kind = inner, kind
+    def __init__(self, inner: Stream) -> None:
+        self.inner = inner
         self.steps, self.resumable = inner.steps, inner.resumable
 
     def epoch(self, index: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """The inner stream's batches."""
-        return map(self._cast, self.inner.epoch(index, start))
+        return map(self.change, self.inner.epoch(index, start))
 
     def share(self, step: int) -> float:
         """The inner stream's."""
         return self.inner.share(step)
 
+    def weigh(self, weights: Tensor) -> None:
+        """In the inner stream."""
+        self.inner.weigh(weights)
+
     def ordered(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The inner stream's batches."""
-        return map(self._cast, self.inner.ordered())
+        return map(self.change, self.inner.ordered())
 
-    def _cast(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    @abstractmethod
+    def change(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """The batch as the loop is to see it."""
+
+
+class Cast(Changed):
+    """A stream in another floating-point precision."""
+
+    def __init__(self, inner: Stream, kind: torch.dtype) -> None:
+        super().__init__(inner)
+        self.kind = kind
+
+    def change(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         x, y = (tensor.to(self.kind) if tensor.is_floating_point() else tensor for tensor in batch)
         return x, y
+
+
+class Resized(Changed):
+    """A stream of images resized to ``size`` pixels a side; in evaluation in smaller batches, for they are larger."""
+
+    def __init__(self, inner: Stream, size: int) -> None:
+        super().__init__(inner)
+        self.size = size
+
+    def change(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        x, y = batch
+        return resized(x, self.size), y
+
+    def ordered(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The inner stream's batches, resized a part at a time."""
+        for x, y in self.inner.ordered():
+            part = evaluated_at_once(4 * x.shape[1] * self.size**2, x.device)
+            yield from map(self.change, zip(x.split(part), y.split(part), strict=True))
 
 
 def stream(
@@ -69,7 +108,7 @@ def stream(
     world: int = 1,
     workers: int = 0,
 ) -> Stream:
-    """Stream a part of ``data``, with its statistics, in batches of ``batch_size`` over all processes.
+    """Stream a part of ``data``, with its statistics and size, in batches of ``batch_size`` over all processes.
 
     A user's Dataset or DataLoader brings its own augmentation: "auto" adds none, and any other is refused (put it
     into the Dataset). A DataLoader keeps its own batch size.
@@ -80,7 +119,21 @@ def stream(
     >>> batches.steps, sorted(y for _, labels in batches.epoch(0) for y in labels.tolist())
     (3, [0, 1, 2, 3, 4])
     """
-    place = torch.device(device)
+    found = _stream(part, data, batch_size, seed, augment, torch.device(device), rank, world, workers)
+    return found if data.size is None else Resized(found, data.size)
+
+
+def _stream(
+    part: Part,
+    data: Data,
+    batch_size: int,
+    seed: int,
+    augment: str,
+    place: torch.device,
+    rank: int,
+    world: int,
+    workers: int,
+) -> Stream:
     if isinstance(part, Examples | Files):
         policy = data.policy(augment)
         if policy == "try":

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError
 from fallow.data import Data, Examples, Files, load
-from fallow.data.normalise import normalise
+from fallow.data.normalise import normalise, resized
 from fallow.training.predict import Predictor
 
 
@@ -103,6 +103,9 @@ def _load(record: dict[str, Any], moved: str | None, folder: Path) -> Data:
     loaded = load(origin.pop("source"), **origin)
     if loaded.describe()["digest"] != record["data"]["digest"]:
         raise RequestError(f"the data of {folder} has changed since it was trained: name the right one with --data")
+    scaling = record.get("normalisation") or {}
+    if "size" in scaling:  # a pretrained network's own
+        loaded.mean, loaded.std, loaded.size = *map(torch.tensor, (scaling["mean"], scaling["std"])), scaling["size"]
     return loaded
 
 
@@ -111,7 +114,7 @@ def _examples(part: Any, data: Data, most: int, folder: Path) -> tuple[Tensor, T
         raise RequestError(f"the data of {folder} has no training and test examples to look at")
     few = torch.linspace(0, len(part) - 1, min(len(part), most)).long()  # evenly: they may be sorted by class
     x = part.x[few] if isinstance(part, Examples) else torch.stack([part[i][0] for i in few.tolist()])
-    return normalise(x, data.mean, data.std), part.y[few]
+    return resized(normalise(x, data.mean, data.std), data.size), part.y[few]
 
 
 def _number(file: Path) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from fallow.base.errors import RequestError, unknown
 from fallow.base.spec import parse
 from fallow.core.method import Method
+from fallow.methods.baselines.balanced import Balanced
 from fallow.methods.baselines.dropout import Dropout
 from fallow.methods.baselines.ema import EMA
 from fallow.methods.baselines.mixing import CutMix, Mixup
@@ -40,7 +41,7 @@ from fallow.methods.semi.fixmatch import FixMatch
 
 METHODS: tuple[type[Method], ...] = (
     Normal, Long, Restart, LLF, SEAL, SAGD, BornAgain, LW, WELS, WELSR, KELS, DSD, FC, IMP, Rescale,
-    FAM, SAM, ImplicitDecay, EMA, SWA, Mixup, CutMix, Dropout, FixMatch, ConfidenceNetwork,
+    FAM, SAM, ImplicitDecay, EMA, SWA, Mixup, CutMix, Dropout, Balanced, FixMatch, ConfidenceNetwork,
     MAML, L2F, MetaSGD, LearnedRates, MultiStepLoss, ANIL, ProtoNet, Finetune,
 )  # fmt: skip
 REGISTRY = {method.name: method for method in METHODS}
@@ -92,7 +93,7 @@ def _fits(value: Any, field: dataclasses.Field[Any]) -> bool:
 
 __all__ = [
     "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LW", "MAML", "REGISTRY", "SAGD", "SAM", "SEAL",
-    "SWA", "WELS", "WELSR", "BornAgain", "ConfidenceNetwork", "CutMix", "Dropout", "Finetune", "FixMatch",
+    "SWA", "WELS", "WELSR", "Balanced", "BornAgain", "ConfidenceNetwork", "CutMix", "Dropout", "Finetune", "FixMatch",
     "ImplicitDecay", "LearnedRates", "Long", "MetaSGD", "Method", "Mixup", "MultiStepLoss", "Normal", "ProtoNet",
     "Rescale", "Restart", "build",
 ]  # fmt: skip

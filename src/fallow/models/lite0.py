@@ -89,7 +89,7 @@ class Lite0(Model):
     """
 
     blocks = (*(f"stage{n}.{i}" for n, stage in enumerate(STAGES, start=1) for i in range(stage[0])), "top")
-    inputs = Inputs(size=224, mean=(127.0,), std=(128.0,))
+    inputs = Inputs(size=224, mean=(127.0,), std=(128.0,), fast=128)  # 11 ms an image, not 34
 
     def __init__(self, shape: tuple[int, ...], classes: int, *, pretrained: bool = True, init: str = "he") -> None:
         super().__init__(init)

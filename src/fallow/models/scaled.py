@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fallow.data.normalise import normalise
+from fallow.data.normalise import normalise, resized
 
 
 class Scaled(nn.Module):
     """Takes examples as the data hold them (bytes, or numbers on their own scale): network((x − mean) / std).
+
+    Images are resized to ``size`` pixels a side first, where a pretrained network wants them so.
 
     >>> net = Scaled(nn.Identity(), torch.tensor([2.0]), torch.tensor([4.0]))
     >>> net(torch.tensor([[10.0]]))
@@ -19,9 +21,9 @@ class Scaled(nn.Module):
     mean: Tensor | None
     std: Tensor | None
 
-    def __init__(self, network: nn.Module, mean: Tensor | None, std: Tensor | None) -> None:
+    def __init__(self, network: nn.Module, mean: Tensor | None, std: Tensor | None, size: int | None = None) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.size = network, size
         place = next((p.device for p in network.parameters()), None)
         self.register_buffer("mean", None if mean is None else mean.to(place, copy=True))
         self.register_buffer("std", None if std is None else std.to(place, copy=True))
@@ -31,4 +33,4 @@ class Scaled(nn.Module):
         if self.mean is None and not x.is_floating_point() and x.dtype != torch.uint8:
             return self.network(x)  # the numbers of words have no scale
         kind = next((p.dtype for p in self.network.parameters()), torch.float32)
-        return self.network(normalise(x, self.mean, self.std).to(kind))
+        return self.network(resized(normalise(x, self.mean, self.std), self.size).to(kind))

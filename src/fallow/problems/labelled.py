@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,8 +14,9 @@ from fallow.base.errors import RequestError
 from fallow.data import Data, Files, stream
 from fallow.data.stream import Cast
 from fallow.evaluate.score import right
+from fallow.models import Inputs
 from fallow.models.scaled import Scaled
-from fallow.problems.problem import Criterion, Problem
+from fallow.problems.problem import Criterion, Network, Problem
 from fallow.weights.layers import untouched
 
 if TYPE_CHECKING:
@@ -22,11 +24,16 @@ if TYPE_CHECKING:
     from fallow.core.settings import Settings
 
 
+UNEVEN = 3  # times as many examples of the commonest class as of the rarest
+
+
 class Labelled(Problem):
     """A model learns to give the target of an example."""
 
     def __init__(self, data: Data, metric: str | None = None) -> None:
         self.data, self.target = data, data.target
+        if metric is None and (note := uneven(data)):
+            metric, self.data = "balanced-accuracy", replace(data, notes=[*data.notes, note])
         self.metric = self.target.metric(metric)
         self.judged = list(dict.fromkeys([self.target.metric(), self.metric]))
 
@@ -36,6 +43,21 @@ class Labelled(Problem):
                 f"{method.name} learns from tasks: give fallow.Episodes or fallow.Sinusoid, or take fallow fewshot"
             )
         return super().accept(method)
+
+    def network(self, model: nn.Module | str | None, size: int | None = None) -> Network:
+        """The network; one that was trained before sees images in the size and on the scale that it knows."""
+        found = super().network(model)
+        inputs: Inputs | None = getattr(found.module, "inputs", None)
+        if inputs is None:
+            if size is not None:
+                raise RequestError(f"{found.described} has no size of its own: leave size={size} out")
+            return found
+        scaling = {}
+        if self.data.pictures:  # numbers on a scale of their own stay centred and scaled by it
+            channels = self.data.shape[0]
+            scaling = {name: torch.tensor(getattr(inputs, name)).expand(channels) for name in ("mean", "std")}
+        self.data = replace(self.data, size=size or inputs.fast or inputs.size, **scaling)
+        return found
 
     @property
     def default_model(self) -> str:
@@ -87,7 +109,23 @@ class Labelled(Problem):
         return self.data.understood(settings.augment)
 
     def finished(self, model: nn.Module) -> nn.Module:
-        return Scaled(model, self.data.mean, self.data.std)
+        return Scaled(model, self.data.mean, self.data.std, self.data.size)
+
+
+def uneven(data: Data) -> str:
+    """What to say where classes are uneven: one has UNEVEN times as many training examples as another; else nothing.
+
+    Then balanced accuracy judges, unless another metric is asked for: always guessing the common class is no feat.
+    """
+    y = getattr(data.train, "y", None)
+    if data.target.kind != "classes" or not isinstance(y, Tensor):
+        return ""
+    counts = y.bincount(minlength=data.target.outputs)
+    most, fewest = int(counts.argmax()), int(counts.argmin())
+    if counts[most] < UNEVEN * counts[fewest]:
+        return ""
+    numbers = f"{counts[most]} of {data.classes[most]!r}, {counts[fewest]} of {data.classes[fewest]!r}"
+    return f"The classes are uneven ({numbers}): balanced accuracy judges."
 
 
 def _workers(part: Any) -> int:

@@ -49,8 +49,8 @@ class Problem(ABC):
     def default_model(self) -> str:
         """What to take when no model is named."""
 
-    def network(self, model: nn.Module | str | None) -> Network:
-        """The network, from a module, a name, or None for the default."""
+    def network(self, model: nn.Module | str | None, size: int | None = None) -> Network:
+        """The network, from a module, a name, or None for the default; ``size`` is what a pretrained one sees."""
         if isinstance(model, nn.Module):
             shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
             digest = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:12]

@@ -84,7 +84,7 @@ class Predictor:
             raise RequestError(f"{file} lacks {(report.missing + report.wrong_shape)[0]}: it is of another model")
         statistics = record["normalisation"] or {}
         mean, std = (torch.tensor(statistics[key]) if key in statistics else None for key in ("mean", "std"))
-        self.scaled = Scaled(network, mean, std).eval()
+        self.scaled = Scaled(network, mean, std, statistics.get("size")).eval()
 
     @property
     def model(self) -> nn.Module:
