@@ -153,7 +153,7 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(
     fits: list[tuple[str, int]], data: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    asked = plan(data, "explode", "stumble", "ema", seeds=3)
+    asked = plan(data, "explode", "stumble", "ema", seeds=3, looks=[2, 3])
     done = ran(asked, out)
     failed = {(o.method, o.seed): o.reason for o in done.outcomes.values() if o.reason is not None}
     assert set(failed) == {("explode", 0), ("explode", 1), ("explode", 2), ("stumble", 1)}
