@@ -46,6 +46,12 @@ def test_settings_that_are_none_are_not_kept() -> None:
         ({"seeds": 2.5}, "seeds of a plan cannot be 2.5"),
         ({"seeds": None}, "seeds of a plan cannot be None"),
         ({"seeds": 0}, "seeds is 0: it must be a whole number from 1"),
+        ({"seeds": 10**9}, "seeds is 1000000000: 1,000 are the most"),
+        ({"looks": [1, 4]}, "looks is [1, 4]: it must rise from 2 seeds or more"),
+        ({"looks": [5, 4]}, "looks is [5, 4]: it must rise"),
+        ({"same": -1}, "same is -1: it must be a number from 0"),
+        ({"same": float("nan")}, "same is nan"),
+        ({"minutes": 0}, "minutes is 0: it must be a number above 0"),
         ({"seed": -1}, "seed is -1: it must be a whole number from 0"),
         ({"quick": "yes"}, "quick of a plan cannot be 'yes'"),
         ({"settings": 3}, "settings of a plan cannot be 3"),
@@ -151,11 +157,24 @@ def test_an_existing_comparison_may_be_asked_for_more() -> None:
     assert same.methods[-1] == "seal:scale=1"
 
 
+def test_what_comes_after_a_look_is_exploratory() -> None:
+    stored = plan(["digits"], "ema", seeds=10)
+    assert stored.looks == (4, 5, 6, 8, 10)
+    before = plan(["digits"], "llf", seeds=4).merged(stored.describe(), Path("out"), looked=False)
+    assert before.exploratory == ()
+    more = plan(["digits"], "llf", seeds=4).merged(stored.describe(), Path("out"))
+    assert (more.looks, more.seeds, more.exploratory) == (stored.looks, 10, ("llf",))
+    again = plan(["digits"], "swa").merged(more.describe(), Path("out"))
+    assert again.exploratory == ("llf", "swa")  # once exploratory, always
+    beyond = plan(["digits"], "ema", seeds=12).merged(stored.describe(), Path("out"))
+    assert (beyond.looks, beyond.exploratory) == ((4, 5, 6, 8, 10, 12), ("ema",))
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"seed": 1}, {"quick": True}, {"budget": "steps"}, {"score": "best"}, {"train": 50}, {"val": 0.3},
-        {"size": 8}, {"strict": True}, {"weights": "w.pt"}, {"settings": {"lr": 0.1}}, {"models": []},
+        {"same": 1.0}, {"size": 8}, {"strict": True}, {"weights": "w.pt"}, {"settings": {"lr": 0.1}}, {"models": []},
         {"data": ["synthetic"]},
     ],
 )  # fmt: skip

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import collections
 import dataclasses
+import math
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,7 +16,7 @@ from fallow.comparison.policy import epochs, policy, runs
 from fallow.core.method import Method
 from fallow.data import load
 from fallow.evaluate.metrics import CLASSES
-from fallow.experiment import Run
+from fallow.experiment import Outcome, Run
 from tests.comparison.small import arrays, plan
 
 
@@ -114,3 +118,81 @@ def test_where_the_data_are_does_not_make_another_run(tmp_path: Path, monkeypatc
         found.append(every(plan(arrays(Path("few.npz")))))
     assert [run.arguments for run in found[0]] == [run.arguments for run in found[1]]
     assert found[0][0].paths == {"root": str(tmp_path / "here")}
+
+
+# ---- the race
+
+
+def raced(asked: Plan, scores: dict[str, Callable[[int], float]], order: int = 0, seconds: float = 1.0) -> list[Run]:
+    """All runs that a policy comes to want, one ending after another, in an order of its own."""
+    loaded = {source: load(source, seed=asked.seed, val=asked.val) for source in asked.data}
+    ask = policy(asked, loaded, dict.fromkeys(loaded, "0"), CLASSES["accuracy"])
+    draw, ended = random.Random(order), dict[str, Outcome]()
+    while wanted := list(ask(ended)):
+        assert not {run.name for run in wanted} & set(ended)
+        run = draw.choice(wanted)
+        test = scores.get(run.arguments["method"], scores["others"])(run.arguments["seed"])
+        reason = "it broke" if math.isnan(test) else None
+        value = {"last": {"test_accuracy": test, "val_accuracy": test}, "seconds": seconds} if reason is None else None
+        ended[run.name] = Outcome(run, value, reason, seconds)
+    fresh = policy(asked, loaded, dict.fromkeys(loaded, "0"), CLASSES["accuracy"])
+    assert list(fresh(ended)) == []  # replayed, it is over too
+    return [outcome.run for outcome in ended.values()]
+
+
+def seeds_of(found: list[Run]) -> dict[str, int]:
+    return dict(collections.Counter(run.arguments["method"] for run in found))
+
+
+def noise(seed: int, of: int, scale: float = 0.02) -> float:
+    return random.Random(f"{seed} {of}").gauss(0.0, scale)
+
+
+SCORES: dict[str, Callable[[int], float]] = {
+    "others": lambda seed: 0.8 + noise(seed, 0, 0.002),
+    "ema": lambda seed: 0.9 + noise(seed, 1, 0.002),
+    "swa": lambda seed: 0.7 + noise(seed, 2, 0.002),
+    "sam": lambda seed: 0.81 + noise(seed, 3, 0.05),
+    "fam": lambda seed: math.nan,
+}
+
+
+def test_who_is_decided_runs_no_more_whatever_ended_first(tmp_path: Path) -> None:
+    asked = plan(arrays(tmp_path / "many.npz", 2000), "ema", "swa", "sam", "fam", seeds=8)
+    found = [raced(asked, SCORES, order) for order in range(3)]
+    counts = seeds_of(found[0])
+    assert counts["ema"] == counts["swa"] == counts["fam"] == 4  # better, worse and failed at the first look
+    assert 4 <= counts["sam"] <= 8
+    assert counts["long"] == counts["normal"] == max(counts.values())
+    for other in found[1:]:
+        assert {run.name for run in other} == {run.name for run in found[0]}
+
+
+def test_losers_run_on_only_to_be_proved_worse(tmp_path: Path) -> None:
+    few = arrays(tmp_path / "many.npz", 2000)
+    worse = SCORES | {"swa": lambda seed: 0.74 + noise(seed, 2)}
+    dropped, proved = (
+        seeds_of(raced(plan(few, "swa", seeds=12, same=0, prove_worse=prove), worse)) for prove in (False, True)
+    )
+    assert dropped["swa"] < proved["swa"]
+
+
+def test_minutes_end_a_race(tmp_path: Path) -> None:
+    few = arrays(tmp_path / "few.npz")
+    whole = raced(plan(few, "sam", seeds=8, prove_worse=True), SCORES, seconds=60.0)
+    some = raced(plan(few, "sam", seeds=8, prove_worse=True, minutes=6), SCORES, seconds=60.0)
+    assert 3 <= len(some) <= 6 < len(whole)
+    assert len(raced(plan(few, "sam", seeds=8, minutes=0.01), SCORES, seconds=60.0)) == 1  # to know how long one takes
+
+
+def test_without_methods_all_seeds_of_the_controls_run(tmp_path: Path) -> None:
+    assert seeds_of(raced(plan(arrays(tmp_path / "few.npz"), seeds=6), SCORES)) == {"normal": 6, "long": 6}
+
+
+def test_a_control_that_always_fails_is_none(tmp_path: Path) -> None:
+    few = arrays(tmp_path / "few.npz")
+    fails: dict[str, Callable[[int], float]] = SCORES | {"long": lambda seed: math.nan}
+    counts = seeds_of(raced(plan(few, "ema", "llf", seeds=6), fails))
+    assert counts["long"] == 4
+    assert counts["restart"] == max(counts["ema"], counts["llf"])
+    assert seeds_of(raced(plan(few, "ema", seeds=6), fails)) == {"normal": 4, "long": 4, "ema": 4}

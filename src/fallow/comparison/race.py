@@ -82,11 +82,11 @@ class Rules:
 def rounds(race: Race, scores: Scores, seconds: Mapping[str, float]) -> Iterator[list[tuple[str, int]]]:
     """The runs (runner, seed) of each round; the last may not have ended yet, and has the most urgent first.
 
-    Without a method to judge, all seeds are one round; without a control there is nothing to judge by.
+    Without a method to judge, all seeds are one round; without a control to judge by, there is the first round only.
     """
-    if not race.entered:
-        yield [(runner, seed) for seed in range(race.seeds) for runner in (*race.controls, BASELINE)]
     if not race.entered or not race.controls:
+        seeds = min(race.looks[0], race.seeds) if race.entered else race.seeds
+        yield [(runner, seed) for seed in range(seeds) for runner in (*race.controls, *race.entered, BASELINE)]
         return
     seen: dict[str, dict[int, float]] = {}
     while wanted := _round(race, _frozen(seen)):
