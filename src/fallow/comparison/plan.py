@@ -13,6 +13,8 @@ from typing import Any
 
 from fallow.base import toml
 from fallow.base.errors import RequestError, unknown
+from fallow.base.numbers import LARGEST, require_whole
+from fallow.base.numbers import SEEDS as SEEDS_AT_MOST
 from fallow.comparison.findings import BASELINE, CONTROLS
 from fallow.core.settings import Settings
 
@@ -62,8 +64,8 @@ class Plan:
         for what, names in (("data", self.data), ("model", self.models)):
             if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
                 raise RequestError(f"{what} {twice[0]!r} is named twice: once would do")
-        _count("seeds", self.seeds, 1)
-        _count("seed", self.seed, 0)
+        require_whole("seeds", self.seeds, 1, SEEDS_AT_MOST)
+        require_whole("seed", self.seed, 0, LARGEST - SEEDS_AT_MOST)
         if self.budget not in BUDGETS:
             raise unknown("budget", self.budget, BUDGETS)
         if self.score not in SCORES:
@@ -160,7 +162,10 @@ def split_names(text: str) -> list[str]:
     ['mlp:hidden=64,64', 'scnn']
     """
     ends = r"\s*,[\s,]*(?=[A-Za-z_][\w.+-]*(?:[:,\s]|$))|(?<![,\s])\s+"
-    return [name for name in re.split(ends, text.strip(" ,\n\t")) if name]
+    found = [name for name in re.split(ends, text.strip(" ,\n\t")) if name]
+    if not found:
+        raise RequestError(f"{text!r} names nothing: give names, separated by commas")
+    return found
 
 
 def slug(text: str) -> str:
@@ -202,11 +207,6 @@ def _fits(value: Any, item: dataclasses.Field) -> bool:
         return "None" in parts
     wanted = tuple(kind for part in parts for kind in kinds.get(part, ()))
     return isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))
-
-
-def _count(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise RequestError(f"{name} is {value}: it must be a whole number from {least}")
 
 
 def default_folder(plan: Plan) -> Path:
