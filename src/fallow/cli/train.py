@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,20 +83,25 @@ def train(
     devices: options.Devices = 1,
     workers: Annotated[int | None, typer.Option(help="processes that read images too many for memory")] = None,
     threads: options.Threads = None,
+    track: Annotated[str | None, typer.Option(help="tensorboard or mlflow: the metrics, kept in track/ too")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Train one model on DATA and keep it with its record."""
     needs_out(resume, out)
     from fallow.cli.display import Progress
     from fallow.training.fit import fit
+    from fallow.training.track import Tracker
 
     folder = out or free_folder(data, method, seed)
     decay = weight_decay if _given(ctx, "weight_decay") else ctx.meta.get(_DECAYS, weight_decay)
-    with working(folder, threads=threads, resumes=AGAIN), Progress() as progress:
+    with working(folder, threads=threads, resumes=AGAIN), Progress() as progress, ExitStack() as ends:
+        watchers = [progress.show] if progress.live else []
+        if track is not None:
+            watchers.append(ends.enter_context(closing(Tracker(track, folder / "track"))))
         result = fit(
             model, data, method, optimizer=optimizer, weights=weights, train=keep, val=val, target=target, out=folder,
             resume=resume, checkpoint_every=checkpoint_every, keep_generations=keep_generations, device=device,
-            devices=devices, workers=workers, observer=progress.show if progress.live else None,
+            devices=devices, workers=workers, observer=lambda ctx: [watch(ctx) for watch in watchers],
             generations=generations, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
             weight_decay=decay, schedule=schedule, warmup=warmup, label_smoothing=label_smoothing, clip=clip,
             accumulate=accumulate, precision=precision, patience=patience, augment=augment,

@@ -93,9 +93,15 @@ class Plan:
         return cls(**changes)
 
     @classmethod
-    def read(cls, path: Path) -> dict[str, Any]:
-        """The keys of a TOML file, not checked yet: flags may add to them."""
-        return toml.read(path, "plan")
+    def read(cls, path: Path, named: Iterable[str] = ()) -> dict[str, Any]:
+        """The keys of a TOML file, not checked yet: flags may add to them.
+
+        What is not fallow's own is imported only where the command itself names it: a plan may be somebody else's.
+        """
+        found = toml.read(path, "plan")
+        listed = found.get("models")
+        refuse_foreign(listed if isinstance(listed, list) else [listed], named, path)
+        return found
 
     def load_options(self) -> dict[str, Any]:
         """How to load a data set, besides its seed."""
@@ -115,6 +121,9 @@ class Plan:
         What was asked once stays in the table: leaving the losers out afterwards would flatter the winners.
         """
         mine = self.describe()
+        if not isinstance(stored, dict) or stored.keys() != mine.keys():
+            raise RequestError(f"{where} holds a plan that is damaged: delete {where / 'experiment.db'}, and repeat it")
+        refuse_foreign(stored["models"], self.models, where)
         for key, value in mine.items():
             other = key not in GROW and stored.get(key) != value
             other |= key == "data" and not set(stored["data"]) & set(self.data)
@@ -126,6 +135,16 @@ class Plan:
                 )
         union: dict[str, Any] = {key: tuple(dict.fromkeys([*stored[key], *mine[key]])) for key in GROW[:3]}
         return dataclasses.replace(self, **union, seeds=max(stored["seeds"], self.seeds))
+
+
+def refuse_foreign(stored: Iterable[Any], named: Iterable[str], where: Path) -> None:
+    """Refuse models out of a file that are not fallow's own, unless they are named again: importing them runs code."""
+    from fallow.models import MODELS
+
+    known = {name.strip() for name in named}
+    for name in stored:
+        if isinstance(name, str) and name.strip().partition(":")[0] not in MODELS and name.strip() not in known:
+            raise RequestError(f"{where} names the model {name!r}, which is not fallow's own: add --models {name}, too")
 
 
 def settings_for(plan: Plan, examples: int) -> dict[str, Any]:

@@ -11,8 +11,9 @@ import torch
 
 from fallow.base import files
 from fallow.base.errors import WorkError
+from fallow.core.engine import find_device
 from fallow.data import Data
-from fallow.experiment import epochs_done, grid, run
+from fallow.experiment import check, epochs_done, grid, run
 from fallow.semi import training
 from fallow.semi.plan import Plan, gather
 from fallow.semi.training import CONFIDENCE, FROZEN, ROWS, SUPERVISED, Outcome, outcome, runs
@@ -67,6 +68,9 @@ def study(plan: Plan, folder: Path, *, baseline: bool = True, controls: bool = F
     Interrupted, the same call goes on. ``how`` is for :func:`fallow.experiment.run`: ``engine``, ``address``,
     ``workers``, ``device``, ``watch``.
     """
+    check(how.get("engine", "local"), how.get("address"), how.get("workers"))
+    if how.get("engine", "local") == "local":
+        find_device(how.get("device", "auto"))
     data = gather(plan)
     with torch.random.fork_rng():
         prepare(plan.model, data, plan.chosen(), **plan.settings())  # refuses what is wrong before a folder is made
