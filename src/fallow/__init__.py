@@ -115,8 +115,8 @@ __all__ = [
     "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LW", "MAML", "SAGD", "SAM", "SEAL", "SWA",
     "WELS", "WELSR", "Balanced", "BornAgain", "ConfidenceNetwork", "CutMix", "Data", "Dropout", "Episodes",
     "FallowError", "FewShotResult", "Finetune", "FixMatch", "ImplicitDecay", "LearnedRates", "Learner", "Long",
-    "MetaSGD", "Method", "Mixup", "MultiStepLoss", "Normal", "Partition", "Prediction", "Predictor", "ProtoNet", "RequestError",
-    "Rescale", "Restart", "Result", "Settings", "Sinusoid", "Tasks", "Tuned", "WorkError", "adapt", "ascend", "attenuate",
-    "compare", "descend", "fewshot", "fit", "hypergradient", "insert_norms", "redraw", "relative_flatness", "rescale",
-    "reset_state", "slim", "split_groups", "tune",
+    "MetaSGD", "Method", "Mixup", "MultiStepLoss", "Normal", "Partition", "Prediction", "Predictor", "ProtoNet",
+    "RequestError", "Rescale", "Restart", "Result", "Settings", "Sinusoid", "Tasks", "Tuned", "WorkError", "adapt",
+    "ascend", "attenuate", "compare", "descend", "fewshot", "fit", "hypergradient", "insert_norms", "redraw",
+    "relative_flatness", "rescale", "reset_state", "slim", "split_groups", "tune",
 ]  # fmt: skip

@@ -45,11 +45,11 @@ def test_images_are_resized_and_scaled_as_the_network_knows_them(images: Data) -
 
 def test_the_size_can_be_chosen(images: Data) -> None:
     net = Known()
-    result = fallow.fit(net, images, "normal", epochs=1, size=12)
+    result = fallow.fit(net, images, "normal", epochs=1, input_size=12)
     assert set(net.seen) == {(1, 12, 12)}
     assert result.model.size == 12
     with pytest.raises(RequestError, match="size=12 out"):
-        fallow.fit("scnn:width=4", images, "normal", epochs=1, size=12)
+        fallow.fit("scnn:width=4", images, "normal", epochs=1, input_size=12)
 
 
 def test_the_model_takes_examples_as_the_data_hold_them(images: Data, tmp_path: Path) -> None:

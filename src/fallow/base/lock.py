@@ -16,7 +16,7 @@ except ImportError:  # Windows: no lock, so two processes in one folder are the 
     fcntl = None  # type: ignore[assignment]
 
 
-_HELD: dict[Path, int] = {}  # open files, until this process ends or says otherwise
+_HELD: dict[Path, int] = {}  # file descriptors, until this process ends or says otherwise
 
 
 def hold(path: Path, busy: str) -> None:
@@ -24,15 +24,10 @@ def hold(path: Path, busy: str) -> None:
     known = path.resolve()
     if known in _HELD:
         return
-    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)  # it stays open
-    try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    file = _opened(path)
+    if not _taken(file):
         os.close(file)
-        raise RequestError(busy) from None
-    except OSError:  # a file system without locks
-        pass
+        raise RequestError(busy)
     _HELD[known] = file
 
 
@@ -43,17 +38,42 @@ def let_go(path: Path) -> None:
 
 
 @contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Make a folder that is written now and then, and keep other processes out of it meanwhile."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / "lock", wait=False, busy=f"another process is at work in {folder}: choose another --out"):
+        yield
+
+
+@contextmanager
 def locked(path: Path, wait: bool, busy: str = "") -> Iterator[None]:
     """Hold the lock file ``path``; if another process does, wait for it, or refuse with ``busy``."""
-    with open(path, "a") as file:
-        while fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not wait:
-                    raise RequestError(busy) from None
-                time.sleep(0.1)
-            except OSError:  # a file system without locks
-                break
+    file = _opened(path)
+    try:
+        while not _taken(file):
+            if not wait:
+                raise RequestError(busy)
+            time.sleep(0.1)
         yield
+    finally:
+        os.close(file)
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise RequestError(f"{path} cannot be opened ({error.strerror}): delete it, or choose another --out") from error
+
+
+def _taken(file: int) -> bool:
+    """Whether the lock is ours now; where a file system has no locks, it is."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True

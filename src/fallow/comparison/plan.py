@@ -13,6 +13,7 @@ from typing import Any
 
 from fallow.base import toml
 from fallow.base.errors import RequestError, unknown
+from fallow.base.numbers import LARGEST, require_whole
 from fallow.comparison.race import BASELINE, CONTROLS, Rules
 from fallow.core.settings import Settings
 from fallow.evaluate.metrics import Metric
@@ -72,10 +73,8 @@ class Plan:
         for what, names in (("data", self.data), ("model", self.models)):
             if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
                 raise RequestError(f"{what} {twice[0]!r} is named twice: once would do")
-        _count("seeds", self.seeds, 1)
-        _count("seed", self.seed, 0)
-        if self.seeds > FURTHEST:
-            raise RequestError(f"seeds is {self.seeds}: {FURTHEST:,} are the most")
+        require_whole("seeds", self.seeds, 1, FURTHEST)
+        require_whole("seed", self.seed, 0, LARGEST - FURTHEST)
         for name, least in (("same", 0.0), ("minutes", 1e-9)):
             if (value := getattr(self, name)) is not None and not least <= value < float("inf"):
                 raise RequestError(f"{name} is {value}: it must be a number {'from' if not least else 'above'} 0")
@@ -110,9 +109,15 @@ class Plan:
         return cls(**changes)
 
     @classmethod
-    def read(cls, path: Path) -> dict[str, Any]:
-        """The keys of a TOML file, not checked yet: flags may add to them."""
-        return toml.read(path, "plan")
+    def read(cls, path: Path, named: Iterable[str] = ()) -> dict[str, Any]:
+        """The keys of a TOML file, not checked yet: flags may add to them.
+
+        What is not fallow's own is imported only where the command itself names it: a plan may be somebody else's.
+        """
+        found = toml.read(path, "plan")
+        listed = found.get("models")
+        refuse_foreign(listed if isinstance(listed, list) else [listed], named, path)
+        return found
 
     def load_options(self) -> dict[str, Any]:
         """How to load a data set, besides its seed."""
@@ -139,6 +144,9 @@ class Plan:
         the last look make all of them so.
         """
         mine = self.describe()
+        if not isinstance(stored, dict) or stored.keys() != mine.keys():
+            raise RequestError(f"{where} holds a plan that is damaged: delete {where / 'experiment.db'}, and repeat it")
+        refuse_foreign(stored["models"], self.models, where)
         for key, value in mine.items():
             other = key not in (*GROW, *FREE) and stored.get(key) != value
             other |= key == "data" and not set(stored["data"]) & set(self.data)
@@ -167,6 +175,16 @@ def _check_models(stored: list[str], named: list[str], where: Path) -> None:
     for model in stored:
         if model not in named and not catalogued(model):
             raise RequestError(f"{where} compares {model}, which is not fallow's own: name it too, --models {model}")
+
+
+def refuse_foreign(stored: Iterable[Any], named: Iterable[str], where: Path) -> None:
+    """Refuse models out of a file that are not fallow's own, unless they are named again: importing them runs code."""
+    from fallow.models import MODELS
+
+    known = {name.strip() for name in named}
+    for name in stored:
+        if isinstance(name, str) and name.strip().partition(":")[0] not in MODELS and name.strip() not in known:
+            raise RequestError(f"{where} names the model {name!r}, which is not fallow's own: add --models {name}, too")
 
 
 def settings_for(plan: Plan, examples: int) -> dict[str, Any]:
@@ -203,7 +221,10 @@ def split_names(text: str) -> list[str]:
     ['mlp:hidden=64,64', 'scnn']
     """
     ends = r"\s*,[\s,]*(?=[A-Za-z_][\w.+-]*(?:[:,\s]|$))|(?<![,\s])\s+"
-    return [name for name in re.split(ends, text.strip(" ,\n\t")) if name]
+    found = [name for name in re.split(ends, text.strip(" ,\n\t")) if name]
+    if not found:
+        raise RequestError(f"{text!r} names nothing: give names, separated by commas")
+    return found
 
 
 def slug(text: str) -> str:
@@ -246,11 +267,6 @@ def _fits(value: Any, item: dataclasses.Field) -> bool:
         return "None" in parts
     wanted = tuple(kind for part in parts for kind in kinds.get(part, ()))
     return isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))
-
-
-def _count(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise RequestError(f"{name} is {value}: it must be a whole number from {least}")
 
 
 def default_folder(plan: Plan) -> Path:

@@ -50,7 +50,7 @@ class Labelled(Problem):
         inputs: Inputs | None = getattr(found.module, "inputs", None)
         if inputs is None:
             if size is not None:
-                raise RequestError(f"{found.described} has no size of its own: leave size={size} out")
+                raise RequestError(f"{found.described} has no size of its own: leave input_size={size} out")
             return found
         scaling = {}
         if self.data.pictures:  # numbers on a scale of their own stay centred and scaled by it

@@ -151,7 +151,7 @@ def prepare(
     settings = method.arrange(settings, problem)
     if settings.patience is not None and problem.data.val is None:
         raise RequestError("patience waits for a lower validation loss: give val above 0, or no patience")
-    net, factory, described = problem.network(model, settings.size)
+    net, factory, described = problem.network(model, settings.input_size)
     pretrained = models.load_weights(net, Path(weights)) if weights is not None else None
     if engine.device.type in CHANNELS_LAST and not method.tasks:  # tasks have weights of their own each, by vmap
         # the weights decide: a convolution brings its input into their format, and all that follows stays in it

@@ -57,7 +57,7 @@ class FitOptions(TypedDict, total=False):
     precision: str
     patience: int | None
     augment: str
-    size: int | None
+    input_size: int | None
     split: str | int | float
     seed: int
     evaluate_every: int
