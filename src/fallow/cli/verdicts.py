@@ -18,9 +18,13 @@ REASONS = 5  # of failures, in the terminal
 
 def verdicts(comparison: Comparison, findings: Findings) -> None:
     """Print the tables, the sentence and the paths."""
+    from fallow.comparison.ensemble import ensembles
+
     for setting in findings.settings:
         print(f"\n{setting.name}")
         _print(setting, comparison.plan.seeds)
+        for ensemble in ensembles(comparison, setting):
+            print(ensemble.sentence(Shown.of(setting.metric).full(ensemble.test, 2)))
     if findings.across is not None and findings.across.methods:
         _across(findings.across)
     print(f"\n{findings.sentence}")

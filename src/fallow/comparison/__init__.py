@@ -179,6 +179,7 @@ def execute(
 
 def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> None:
     from fallow.comparison.best import keep
+    from fallow.comparison.ensemble import ensembles
     from fallow.comparison.page import About, write
     from fallow.core.record import versions
     from fallow.report.shown import Shown
@@ -190,6 +191,11 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
     except (FallowError, OSError) as error:  # the rest is worth a report
         lost = error
     notes = [note for data in comparison.loaded.values() for note in data.notes]
+    notes += [
+        f"{setting.name}: {each.sentence(Shown.of(comparison.metric).full(each.test))}."
+        for setting in findings.settings
+        for each in ensembles(comparison, setting)
+    ]
     models = (run.arguments["model"] for run in comparison.runs)
     settings = {}
     if len(plan.data) == 1:

@@ -170,6 +170,8 @@ def _check_unchanged(experiment: Experiment, plan: Plan, versions: dict[str, str
 
 def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
     """Everything as plain values, for ``--json``."""
+    from fallow.comparison.ensemble import ensembles
+
     rows = [
         {
             "data": setting.data, "model": setting.model, "method": row.method, "verdict": row.verdict,
@@ -205,6 +207,11 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
                 "out": str(comparison.folder),
                 "plan": comparison.plan.describe(),
                 "rows": rows,
+                "ensembles": [
+                    {"data": setting.data, "model": setting.model, **each._asdict()}
+                    for setting in findings.settings
+                    for each in ensembles(comparison, setting)
+                ],
                 "across": across,
                 "winner": dataclasses.asdict(findings.winner) if findings.winner else None,
             }

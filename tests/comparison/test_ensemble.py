@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fallow.comparison.ensemble import ensembles
+from fallow.core.record import RunFolder
+from tests.comparison.small import arrays, plan, ran
+
+
+def test_the_mean_of_the_probabilities(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    x = (draw.normal(size=(3, 6))[y] + draw.normal(size=(90, 6))).astype(np.float32)
+    np.savez(tmp_path / "own.npz", x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
+    done = ran(plan(str(tmp_path / "own.npz"), "ema"), tmp_path / "out")
+    setting = done.findings().settings[0]
+    found = {each.method: each for each in ensembles(done, setting)}
+    assert set(found) == {"long", setting.rows[0].method}
+    outcomes = [o for o in done.outcomes.values() if o.method == "long"]
+    probabilities = []
+    for o in outcomes:
+        kept = RunFolder(done.folder / o.folder).outputs()
+        output = np.exp(kept["test_last"].numpy().astype(np.float64))
+        probabilities.append(output / output.sum(1, keepdims=True))
+    right = np.mean(probabilities, 0).argmax(1) == y[60:]
+    assert found["long"].test == pytest.approx(right.mean())
+    assert found["long"].networks == 2
+    assert "2 networks of long together" in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+def test_seeds_with_test_sets_of_their_own_make_no_ensemble(tmp_path: Path) -> None:
+    done = ran(plan(arrays(tmp_path / "few.npz")), tmp_path / "out")
+    assert ensembles(done, done.findings().settings[0]) == []
