@@ -59,7 +59,8 @@ def test_the_verdict_table_and_the_paths(compare: Run) -> None:
         assert Path("out", name).is_file()
 
     assert err[0].startswith(
-        "digits: 60 train, 15 validation, 359 test examples of 10 classes; 3 methods × 2 seeds of "
+        "digits: 434 grey images of 8×8, 10 classes, 60 for training, 15 for validation, 359 for testing; "
+        "scaled inside the model; not augmented; 3 methods × 2 seeds of "
     )
     finished = [line for line in err if line.startswith("[")]
     assert len(finished) == 6  # one line a run, the last ones too
@@ -364,7 +365,7 @@ def test_a_terminal_shows_a_live_table_and_ctrl_c_stops(run: Run) -> None:
     finally:
         child.kill()
         os.close(terminal)
-    assert "digits: 300 train, 75 validation, 359 test examples" in shown
+    assert "digits: 734 grey images of 8×8, 10 classes, 300 for training, 75 for validation" in shown
     assert re.search(r"\d+ % done in 0:\d\d", shown)
     for word in ("method", "test accuracy so far", "a run takes", "normal", "long", "ema", "left"):
         assert word in shown

@@ -69,7 +69,7 @@ def test_a_comparison_uses_its_winner(run: Run, cats: Path) -> None:
             Predictor("out")(load(str(cats), seed=winner["seed"]).test.x),
             [("cat", "dog")[i] for i in load(str(cats), seed=winner["seed"]).test.y], strict=True)]
     )  # fmt: skip
-    assert accuracy == pytest.approx(winner["test_accuracy"])
+    assert accuracy == pytest.approx(winner["test"])
 
 
 @pytest.mark.parametrize(
