@@ -204,7 +204,7 @@ def test_quick_and_defaults(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
         (["--seeds", "0"], "seeds is 0: it must be a whole number from 1"),
         (["--seeds", "four"], "Invalid value for '--seeds'"),
         (["--seed", "-1"], "seed is -1"),
-        (["--workers", "0"], "workers is 0: one or more are needed"),
+        (["--workers", "0"], "workers is 0: it must be a whole number from 1"),
         (["--val", "0"], "val is 0.0: a comparison chooses on validation"),
         (["--train", "5"], "train=5 is too few for 10 classes"),
         (["--train", "5000"], "train=5000"),

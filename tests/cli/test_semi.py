@@ -179,7 +179,7 @@ def test_names_of_classes_cannot_break_the_page(run: Run, images: Path, tmp_path
         (("--method", "llf"), "unknown method 'llf'"),
         (("--controls",), "--controls are those of --method confidence, and this is fixmatch"),
         (("--resume",), "--resume needs --out"),
-        (("--steps", 0), "steps is 0: an epoch has one or more"),
+        (("--steps", 0), "steps is 0: it must be a whole number from 1"),
         (("--epochs", 0), "epochs is 0"),
         (("--model", "rseent"), "unknown model"),
     ],

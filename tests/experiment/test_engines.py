@@ -92,7 +92,7 @@ def test_unknown_engines_and_addresses() -> None:
         check("dusk", None, None)
     with pytest.raises(RequestError, match="an address is for --engine ray or dask"):
         check("local", "tcp://127.0.0.1:1", None)
-    with pytest.raises(RequestError, match="workers is 0: one or more are needed"):
+    with pytest.raises(RequestError, match="workers is 0: it must be a whole number from 1"):
         check("local", None, 0)
 
 

@@ -81,8 +81,8 @@ def compare(
 
     asked: dict[str, Any] = Plan.read(plan) if plan is not None else {}
     flags = {
-        "data": data, "methods": split_names(methods) if methods else None,
-        "models": split_names(models) if models else None, "seeds": seeds, "seed": seed,
+        "data": data, "methods": None if methods is None else split_names(methods),
+        "models": None if models is None else split_names(models), "seeds": seeds, "seed": seed,
         "same": same, "minutes": minutes, "prove_worse": prove_worse or None, "quick": quick or None,
         "budget": budget, "score": score, "train": train, "val": val, "size": size, "strict": strict or None,
         "as_": as_, "groups": groups,
@@ -93,7 +93,7 @@ def compare(
         "generations": generations, "epochs": epochs, "batch_size": batch_size, "optimizer": optimizer, "lr": lr,
         "weight_decay": weight_decay, "label_smoothing": label_smoothing, "augment": augment, "metric": metric,
         "split": None if split is None else as_split(split),
-        **(parse(f"set:{settings}")[1] if settings else {}),
+        **({} if settings is None else parse(f"set:{settings}")[1]),
     }  # fmt: skip
     changed = {key: value for key, value in training.items() if value is not None}
     if changed and isinstance(asked.setdefault("settings", {}), dict):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fallow.base.errors import RequestError
+from fallow.base.numbers import require_whole
 from fallow.cli import options
 from fallow.cli.wrapper import AGAIN, answer, free_folder, needs_out, working
 
@@ -59,8 +60,8 @@ def fewshot(
     from fallow.data.tasks.load import load_tasks
     from fallow.training.meta import fewshot as meta_train
 
-    if episodes < 1 or val_tasks < 1:
-        raise RequestError(f"episodes is {episodes} and val-tasks {val_tasks}: both are whole numbers from 1")
+    require_whole("episodes", episodes)
+    require_whole("val_tasks", val_tasks)
     loaded = load_tasks(
         tasks, ways=ways, shots=shots, queries=queries, splits=splits, rotations=rotations, size=size,
         val_tasks=val_tasks, test_tasks=episodes,

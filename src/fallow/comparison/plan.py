@@ -13,6 +13,7 @@ from typing import Any
 
 from fallow.base import toml
 from fallow.base.errors import RequestError, unknown
+from fallow.base.numbers import LARGEST, require_whole
 from fallow.comparison.race import BASELINE, CONTROLS, Rules
 from fallow.core.settings import Settings
 from fallow.evaluate.metrics import Metric
@@ -72,10 +73,8 @@ class Plan:
         for what, names in (("data", self.data), ("model", self.models)):
             if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
                 raise RequestError(f"{what} {twice[0]!r} is named twice: once would do")
-        _count("seeds", self.seeds, 1)
-        _count("seed", self.seed, 0)
-        if self.seeds > FURTHEST:
-            raise RequestError(f"seeds is {self.seeds}: {FURTHEST:,} are the most")
+        require_whole("seeds", self.seeds, 1, FURTHEST)
+        require_whole("seed", self.seed, 0, LARGEST - FURTHEST)
         for name, least in (("same", 0.0), ("minutes", 1e-9)):
             if (value := getattr(self, name)) is not None and not least <= value < float("inf"):
                 raise RequestError(f"{name} is {value}: it must be a number {'from' if not least else 'above'} 0")
@@ -203,7 +202,10 @@ def split_names(text: str) -> list[str]:
     ['mlp:hidden=64,64', 'scnn']
     """
     ends = r"\s*,[\s,]*(?=[A-Za-z_][\w.+-]*(?:[:,\s]|$))|(?<![,\s])\s+"
-    return [name for name in re.split(ends, text.strip(" ,\n\t")) if name]
+    found = [name for name in re.split(ends, text.strip(" ,\n\t")) if name]
+    if not found:
+        raise RequestError(f"{text!r} names nothing: give names, separated by commas")
+    return found
 
 
 def slug(text: str) -> str:
@@ -246,11 +248,6 @@ def _fits(value: Any, item: dataclasses.Field) -> bool:
         return "None" in parts
     wanted = tuple(kind for part in parts for kind in kinds.get(part, ()))
     return isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))
-
-
-def _count(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise RequestError(f"{name} is {value}: it must be a whole number from {least}")
 
 
 def default_folder(plan: Plan) -> Path:

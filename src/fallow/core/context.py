@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, WorkError
+from fallow.base.numbers import SIDE_BY_SIDE, is_finite, require, require_whole
 from fallow.base.seeds import mix
 from fallow.core.clock import Clock
 from fallow.core.schedule import Schedule
@@ -50,6 +52,12 @@ class RunOptions:
     checkpoint_every: float = 15.0  # seconds
     test_at_end: bool = False  # look at the test split only at the end, not after every generation
     keep_generations: bool = False  # the weights after each, in the folder
+
+    def __post_init__(self) -> None:
+        seconds = self.checkpoint_every
+        require(is_finite(seconds) and seconds >= 0, "checkpoint_every", seconds, "a finite number of seconds from 0")
+        if self.workers is not None:
+            require_whole("workers", self.workers, 0, SIDE_BY_SIDE * (os.cpu_count() or 1))
 
 
 class Context:

@@ -6,6 +6,7 @@ lines do, because Fabric adds 70 µs to a step and two seconds to the import.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
+from fallow.base.numbers import SIDE_BY_SIDE, require_whole
 
 PRECISIONS = {"float32": "32-true", "bf16": "bf16-mixed", "float64": "64-true"}  # our names, and Fabric's
 
@@ -61,8 +63,7 @@ class Engine:
 
 def make_engine(device: str = "auto", devices: int = 1, precision: str = "float32") -> Any:
     """The engine for this many processes: ours for one, a launched Fabric with DDP for more."""
-    if devices < 1:
-        raise RequestError(f"devices is {devices}: one or more are needed")
+    require_whole("devices", devices, 1, SIDE_BY_SIDE * (os.cpu_count() or 1))
     if devices == 1:
         return Engine(device, precision)
     try:
@@ -82,6 +83,8 @@ def find_device(name: str) -> torch.device:
         return found or torch.device("cpu")
     try:
         device = torch.device(name)
+        if device.type == "cpu" and device.index not in (None, 0):
+            raise RuntimeError("there is one CPU, whatever its cores")
         torch.zeros(1, device=device).item()  # "meta" holds no numbers
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]

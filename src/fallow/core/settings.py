@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from fallow.base.errors import RequestError, unknown
-from fallow.base.spec import LARGEST
+from fallow.base.errors import unknown
+from fallow.base.numbers import LARGEST, is_finite, require, require_whole
 from fallow.core.engine import PRECISIONS
 from fallow.core.schedule import SCHEDULES
 
@@ -51,22 +50,22 @@ class Settings:
         _known("schedule", self.schedule, SCHEDULES)
         _known("precision", self.precision, PRECISIONS)
         for name in ("generations", "epochs", "batch_size", "accumulate", "evaluate_every", "plateau"):
-            value = getattr(self, name)
-            _require(_whole(value, 1), name, value, "a whole number from 1")
+            require_whole(name, getattr(self, name))
         for name in ("lr", "momentum", "warmup", "label_smoothing"):
-            _require(_number(getattr(self, name)), name, getattr(self, name), "a finite number")
-        _require(self.lr > 0, "lr", self.lr, "above 0")
-        _require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
-        _require(self.momentum > 0 or not self.nesterov, "momentum", self.momentum, "above 0 for nesterov")
+            require(is_finite(getattr(self, name)), name, getattr(self, name), "a finite number")
+        require(self.lr > 0, "lr", self.lr, "above 0")
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
+        require(self.momentum > 0 or not self.nesterov, "momentum", self.momentum, "above 0 for nesterov")
         each = self.weight_decay if isinstance(self.weight_decay, dict) else {"weight_decay": self.weight_decay}
         for name, value in each.items():
-            _require(_number(value) and value >= 0, name, value, "a finite number, 0 or above")
-        _require(self.warmup >= 0, "warmup", self.warmup, "0 or above")
-        _require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "from 0 to below 1")
-        _require(self.clip is None or (_number(self.clip) and self.clip > 0), "clip", self.clip, "above 0")
-        _require(self.patience is None or _whole(self.patience, 1), "patience", self.patience, "a whole number from 1")
-        _require(self.accumulate <= self.batch_size, "accumulate", self.accumulate, "at most the batch size")
-        _require(_whole(self.seed, 0), "seed", self.seed, "a whole number from 0")
+            require(is_finite(value) and value >= 0, name, value, "a finite number, 0 or above")
+        require(self.warmup >= 0, "warmup", self.warmup, "0 or above")
+        require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "from 0 to below 1")
+        require(self.clip is None or (is_finite(self.clip) and self.clip > 0), "clip", self.clip, "above 0")
+        if self.patience is not None:
+            require_whole("patience", self.patience)
+        require(self.accumulate <= self.batch_size, "accumulate", self.accumulate, "at most the batch size")
+        require_whole("seed", self.seed, 0, LARGEST)
 
     @classmethod
     def of(cls, **changes: Any) -> Settings:
@@ -86,16 +85,3 @@ def _known(what: str, name: str, names: Any) -> None:
     if name not in names:
         raise unknown(what, name, names)
 
-
-def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) <= (LARGEST if isinstance(value, int) else MOST)
-
-
-def _require(fits: bool, name: str, value: object, what: str) -> None:
-    if not fits:
-        shown = "beyond 2⁶³" if isinstance(value, int) and abs(value) > LARGEST else value
-        raise RequestError(f"{name} is {shown}: it must be {what}")

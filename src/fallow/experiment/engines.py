@@ -26,6 +26,7 @@ from joblib.externals.loky.backend import resource_tracker as loky_tracker
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from fallow.base.errors import RequestError, unknown
+from fallow.base.numbers import MOST, SIDE_BY_SIDE, require_whole
 
 ENGINES = {
     "local": "processes on this machine",
@@ -50,8 +51,8 @@ def check(name: str, address: str | None, workers: int | None) -> None:
     """Refuse an engine that cannot be, before anything is done."""
     if name not in ENGINES:
         raise unknown("engine", name, ENGINES)
-    if workers is not None and workers < 1:
-        raise RequestError(f"workers is {workers}: one or more are needed")
+    if workers is not None:
+        require_whole("workers", workers, 1, SIDE_BY_SIDE * (os.cpu_count() or 1) if name == "local" else MOST)
     if name == "local":
         if address is not None:
             raise RequestError("an address is for --engine ray or dask: leave it out, or name one of them")

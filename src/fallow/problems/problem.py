@@ -55,7 +55,7 @@ class Problem(ABC):
             shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
             digest = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:12]
             return Network(model, None, f"{type(model).__module__}.{type(model).__qualname__} ({digest})")
-        spec = model or self.default_model
+        spec = self.default_model if model is None else model
 
         def factory() -> nn.Module:
             return models.build(spec, shape=self.data.shape, classes=self.target.outputs)

@@ -16,8 +16,9 @@ from types import ModuleType
 from typing import Any
 
 from fallow.base.errors import RequestError, WorkError, unknown
+from fallow.base.numbers import SEEDS, require_whole
 from fallow.core.record import versions
-from fallow.experiment import Run, grid, run
+from fallow.experiment import Run, check, grid, run
 from fallow.reproduce import TABLES
 from fallow.reproduce.table import Table
 from fallow.training.fit import digest
@@ -33,8 +34,9 @@ def reproduce(name: str, folder: Path, *, seeds: int | None = None, data_dir: Pa
     """
     if name not in TABLES:
         raise unknown("table", name, TABLES)
-    if seeds is not None and seeds < 1:
-        raise RequestError(f"seeds is {seeds}: one or more are needed")
+    if seeds is not None:
+        require_whole("seeds", seeds, 1, SEEDS)
+    check(how.get("engine", "local"), how.get("address"), how.get("workers"))
     module = import_module(f"fallow.reproduce.{TABLES[name].module}")
     data_dir = None if data_dir is None else data_dir.expanduser().resolve()  # workers may stand elsewhere
     each = Runs(folder, data_dir, {"table": name, "fallow": versions()["fallow"]} | constants(module), how)

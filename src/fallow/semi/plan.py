@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fallow.base.errors import RequestError, unknown
+from fallow.base.numbers import is_finite, require, require_whole
 from fallow.base.spec import parse
+from fallow.core.settings import Settings
 from fallow.data import BUNDLED, Data, Examples, add_unlabelled, budget, load, mix, set_apart
 from fallow.methods import build
 from fallow.methods.semi.confidence import ConfidenceNetwork
@@ -45,12 +47,13 @@ class Plan:
     def __post_init__(self) -> None:
         if self.kind not in METHODS:
             raise unknown("method", self.kind, METHODS)
-        for key in ("labels", "val", "images"):
-            value = getattr(self, key)
-            if value is not None and value < 1:
-                raise RequestError(f"{key} is {value}: at least 1 is needed, and one for every class")
-        if self.steps < 1:
-            raise RequestError(f"steps is {self.steps}: an epoch has one or more")
+        for key in ("labels", "val", "images", "size", "steps"):
+            if (value := getattr(self, key)) is not None:
+                require_whole(key, value)
+        share = self.ood_share
+        require(is_finite(share) and 0 < share < 1, "ood_share", share, "above 0 and below 1")
+        how = self.settings()
+        Settings.of(**{key: value for key, value in how.items() if key != "test_at_end"})
         if self.ood is not None and self.ood_classes is not None:
             raise RequestError("foreign images are those of --ood or of --ood-classes: give one of the two")
         if self.labels is None and self.unlabelled is None and not self.foreign and self.kind != "supervised":

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fallow.base import files
-from fallow.base.errors import RequestError
+from fallow.base.numbers import MOST, require_whole
 from fallow.core import loop
 from fallow.core.context import Context
 from fallow.core.method import Method
@@ -71,10 +71,9 @@ def fewshot(
     >>> result.loss.low < result.loss.mean < result.loss.high
     True
     """
-    if iterations < 1 or every < 1:
-        raise RequestError(f"iterations is {iterations} and every {every}: both are whole numbers from 1")
-    if meta_batch < 1:
-        raise RequestError(f"meta_batch is {meta_batch}: it must be a whole number from 1")
+    require_whole("iterations", iterations, most=10 * MOST)
+    require_whole("every", every, most=10 * MOST)
+    require_whole("meta_batch", meta_batch)
     every = min(every, iterations)
     defaults: dict[str, Any] = {"optimizer": "adamw", "weight_decay": 0.0}  # AdamW without decay is Adam
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):

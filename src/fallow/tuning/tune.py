@@ -16,6 +16,7 @@ from fallow import experiment
 from fallow.base import toml
 from fallow.base.errors import RequestError, WorkError, unknown
 from fallow.base.files import write, write_json
+from fallow.base.numbers import LARGEST, MOST, SEEDS, require_whole
 from fallow.core.settings import Settings
 from fallow.data import Data, load
 from fallow.evaluate.metrics import Metric
@@ -116,9 +117,10 @@ def tune(
     """
     if per not in PER:
         raise unknown("value for per", per, PER)
-    for name, value, least in (("grid", grid, 2), ("seeds", seeds, 1), ("inner", inner, 1)):
-        if value is not None and value < least:
-            raise RequestError(f"{name} is {value}: {least} or more are needed")
+    for name, value, least, most in (("grid", grid, 2, SEEDS), ("seeds", seeds, 1, SEEDS), ("inner", inner, 1, MOST)):
+        if value is not None:
+            require_whole(name, value, least, most)
+    require_whole("seed", seed, 0, LARGEST - SEEDS)
     if not 0 < val < 1:
         raise RequestError(f"val is {val}: the decay is learned on validation, so give a share above 0")
     if "weight_decay" in settings or "optimizer" in settings or "generations" in settings:

@@ -17,6 +17,7 @@ from fallow.data.targets import Classes, Target
 
 SPLITS = ("train", "val", "test")
 NUMBERS = 1 << 19  # in the inputs of tasks that are evaluated side by side
+LARGE = 10_000  # classes or examples in a task
 BLOCK = 64  # tasks drawn at a time, so that a task does not depend on the size of the meta-batch
 
 Kind = TypeVar("Kind", bound="Tasks")

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from fallow.base.errors import RequestError
+from fallow.base.numbers import require_whole
 from fallow.base.seeds import mix
 from fallow.data.normalise import normalise, statistics
-from fallow.data.tasks.base import BLOCK, SPLITS, TaskBatch, Tasks
+from fallow.data.tasks.base import BLOCK, LARGE, SPLITS, TaskBatch, Tasks
 
 
 @dataclass(eq=False, kw_only=True)
@@ -51,8 +52,8 @@ class Episodes(Tasks):
     def __post_init__(self) -> None:
         for key, least in (("ways", 2), ("shots", 1), ("queries", 1), ("train_ways", 2)):
             value = getattr(self, key)
-            if value is not None and value < least:
-                raise RequestError(f"{key} is {value}: it must be a whole number from {least}")
+            if value is not None:
+                require_whole(key, value, least, LARGE)
         if len(self.x) != len(self.y):
             raise RequestError(f"there are {len(self.x)} examples but {len(self.y)} labels: give one for each")
         count = int(self.y.max()) + 1

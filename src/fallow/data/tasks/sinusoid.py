@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fallow.base.errors import RequestError, unknown
+from fallow.base.errors import unknown
+from fallow.base.numbers import require_whole
 from fallow.data.targets import Numbers, Target
-from fallow.data.tasks.base import BLOCK, TaskBatch, Tasks
+from fallow.data.tasks.base import BLOCK, LARGE, TaskBatch, Tasks
 
 SPAN = 5.0
 # amplitude A, frequency ω, phase b; the hard setting trains and tests on ranges that do not overlap
@@ -55,8 +56,7 @@ class Sinusoid(Tasks):
         self.classes = ["y"]
         self.queries = self.shots if self.queries is None else self.queries
         for key in ("shots", "queries", "points"):
-            if getattr(self, key) < 1:
-                raise RequestError(f"{key} is {getattr(self, key)}: a task needs one point at least")
+            require_whole(key, getattr(self, key), 1, LARGE)
 
     def ranges(self, split: str) -> tuple[tuple[float, float], ...]:
         """Of amplitude, frequency and phase."""

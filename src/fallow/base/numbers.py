@@ -1,0 +1,45 @@
+"""Numbers that a user gave: one that cannot be meant is refused in a line, before anything is done."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from fallow.base.errors import RequestError
+
+MOST = 1_000_000  # of epochs, steps, examples in a batch: a larger count is a slip of the hand
+SEEDS = 1_000  # trainings of a kind in one call
+LARGEST = 2**63 - 1  # a seed, and what files and tensors hold
+SIDE_BY_SIDE = 8  # processes for a core
+
+
+def is_whole(value: Any, least: int, most: int = MOST) -> bool:
+    """Whether this is a whole number in its bounds; True is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_finite(value: Any) -> bool:
+    """Whether this is a number that a float holds: 10⁴⁰⁰, which Python takes, is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def require(fits: bool, name: str, value: object, what: str) -> None:
+    """Refuse a value that does not fit; of a very long number, the beginning is shown.
+
+    >>> require(False, "epochs", 10**80, "a whole number from 1")
+    Traceback (most recent call last):
+    fallow.base.errors.RequestError: epochs is 10000000000000000000…: it must be a whole number from 1
+    """
+    if not fits:
+        shown = str(value)
+        raise RequestError(f"{name} is {shown if len(shown) <= 40 else shown[:20] + '…'}: it must be {what}")
+
+
+def require_whole(name: str, value: Any, least: int = 1, most: int = MOST) -> None:
+    """Refuse all but a whole number in its bounds.
+
+    >>> require_whole("seeds", -1)
+    Traceback (most recent call last):
+    fallow.base.errors.RequestError: seeds is -1: it must be a whole number from 1 to 1000000
+    """
+    require(is_whole(value, least, most), name, value, f"a whole number from {least} to {most}")
