@@ -19,6 +19,7 @@ NAMES = {
     "augment": "strong and weak augmentation against Pillow, and a meta-update against a step (a minute)",
     "diagnose": "the largest eigenvalue against PyHessian, neighbours against scikit-learn (four minutes)",
     "race": "a simulation of the race: false verdicts, power, method runs, coverage (three minutes)",
+    "attack": "malformed requests and damaged folders: tracebacks, hangs and accepted nonsense (six minutes)",
     "resume": "runs killed at random moments and resumed: the share that ends with the same bits (20 minutes)",
 }
 

@@ -24,7 +24,7 @@ def hold(path: Path, busy: str) -> None:
     known = path.resolve()
     if known in _HELD:
         return
-    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)  # it stays open
+    file = _opened(path)
     try:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,9 +43,24 @@ def let_go(path: Path) -> None:
 
 
 @contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Make a folder that is written now and then, and keep other processes out of it meanwhile."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / "lock", wait=False, busy=f"another process is at work in {folder}: choose another --out"):
+        yield
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise RequestError(f"{path} cannot be opened ({error.strerror}): delete it, or choose another --out") from error
+
+
+@contextmanager
 def locked(path: Path, wait: bool, busy: str = "") -> Iterator[None]:
     """Hold the lock file ``path``; if another process does, wait for it, or refuse with ``busy``."""
-    with open(path, "a") as file:
+    with _opened(path) as file:
         while fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -79,14 +79,13 @@ def compare(
     from fallow.cli.train import as_split
     from fallow.comparison.plan import QUICK_SEEDS, Plan, default_folder, split_names
 
-    asked: dict[str, Any] = Plan.read(plan) if plan is not None else {}
+    named = None if models is None else split_names(models)
+    asked: dict[str, Any] = Plan.read(plan, named or ()) if plan is not None else {}
     flags = {
-        "data": data, "methods": None if methods is None else split_names(methods),
-        "models": None if models is None else split_names(models), "seeds": seeds, "seed": seed,
-        "same": same, "minutes": minutes, "prove_worse": prove_worse or None, "quick": quick or None,
+        "data": data, "methods": None if methods is None else split_names(methods), "models": named, "seeds": seeds,
+        "seed": seed, "same": same, "minutes": minutes, "prove_worse": prove_worse or None, "quick": quick or None,
         "budget": budget, "score": score, "train": train, "val": val, "size": size, "strict": strict or None,
-        "as_": as_, "groups": groups,
-        "weights": str(weights) if weights else None,
+        "as_": as_, "groups": groups, "weights": None if weights is None else str(weights),
     }  # fmt: skip
     asked |= {key: value for key, value in flags.items() if value is not None}
     training = {

@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 
 from fallow.base.errors import RequestError
+from fallow.base.lock import alone
+from fallow.base.numbers import require_whole
 from fallow.cli import options
 
 
@@ -35,9 +37,10 @@ def diagnose(
     """Measure why models generalise as they do, and draw it: one page that overlays several runs."""
     if weights not in ("last", "best"):
         raise RequestError(f"weights is {weights!r}: last or best would do")
-    if examples < 1:
-        raise RequestError(f"examples is {examples}: one or more are needed")
-    names = [name for name in (what or "").replace(",", " ").split() if name]
+    require_whole("examples", examples)
+    names = (what or "").replace(",", " ").split()
+    if what is not None and not names:
+        raise RequestError(f"what is {what!r}: name measures, separated by commas, or leave it out")
 
     from fallow.base.errors import unknown
     from fallow.diagnose.measures import MEASURES
@@ -60,10 +63,12 @@ def diagnose(
             print(f"\r\x1b[K{100 * done:3.0f} %{left}: {now}", end="", file=sys.stderr, flush=True)
 
     looked = subjects(runs, data=data, weights=weights, generations=generations, examples=examples, trusted=model or ())
-    found = measure(looked, names or tuple(MEASURES), quick=quick, progress=show)
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr)
-    page = write(out or runs[0] / "diagnosis", found, typed())
+    folder = out or runs[0] / "diagnosis"
+    with alone(folder):
+        found = measure(looked, names or tuple(MEASURES), quick=quick, progress=show)
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr)
+        page = write(folder, found, typed())
     if as_json:
         print(json.dumps(found.describe() | {"out": str(page.parent)}, ensure_ascii=False))
         return

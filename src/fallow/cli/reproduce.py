@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fallow.base.errors import WorkError
+from fallow.base.errors import RequestError, WorkError
 from fallow.cli import options
 from fallow.cli.wrapper import answer, working
 
@@ -31,6 +31,8 @@ def reproduce(
     from fallow.reproduce import TABLES
 
     if name is None:
+        if any(given is not None for given in (seeds, data_dir, out, address, workers)):
+            raise RequestError("name the table to run: fallow reproduce lists them")
         entries = {key: {"paper": e.paper, "shows": e.shows, "minutes": e.minutes} for key, e in TABLES.items()}
         if as_json:
             print(json.dumps({"tables": entries}, ensure_ascii=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -86,6 +87,7 @@ def train(
     devices: options.Devices = 1,
     workers: Annotated[int | None, typer.Option(help="processes that read images too many for memory")] = None,
     threads: options.Threads = None,
+    track: Annotated[str | None, typer.Option(help="tensorboard or mlflow: the metrics, kept in track/ too")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Train one model on DATA and keep it with its record."""
@@ -95,16 +97,20 @@ def train(
     from fallow.cli.display import Progress, say
     from fallow.core import loop
     from fallow.training.fit import prepare, result_of
+    from fallow.training.track import Tracker
 
     folder = out or free_folder(data, method, seed)
     decay = weight_decay if _given(ctx, "weight_decay") else ctx.meta.get(_DECAYS, weight_decay)
     alone = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
-    with working(folder, threads=threads, resumes=AGAIN), Progress() as progress, alone:
+    with working(folder, threads=threads, resumes=AGAIN), Progress() as progress, alone, ExitStack() as ends:
+        watchers = [progress.show] if progress.live else []
+        if track is not None:
+            watchers.append(ends.enter_context(closing(Tracker(track, folder / "track"))))
         training = prepare(
             model, data, method, optimizer=optimizer, weights=weights, train=keep, val=val, test=test, size=size,
             as_=as_, groups=groups, target=target, out=folder, resume=resume,
             checkpoint_every=checkpoint_every, keep_generations=keep_generations, device=device,
-            devices=devices, workers=workers, observer=progress.show if progress.live else None,
+            devices=devices, workers=workers, observer=lambda ctx: [watch(ctx) for watch in watchers],
             generations=generations, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
             weight_decay=decay, schedule=schedule, warmup=warmup, label_smoothing=label_smoothing, clip=clip,
             accumulate=accumulate, precision=precision, patience=patience, augment=augment,

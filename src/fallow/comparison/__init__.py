@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fallow.base.errors import FallowError, WorkError, first_line
 from fallow.comparison.plan import METHODS, QUICK_SEEDS, SEEDS, Plan, default_folder, split_names
 
 if TYPE_CHECKING:
@@ -183,8 +184,11 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
     from fallow.report.shown import Shown
 
     findings = comparison.findings()
-    plan = comparison.plan
-    best = keep(comparison, findings.winner) if findings.winner is not None else None
+    plan, best, lost = comparison.plan, None, None
+    try:
+        best = keep(comparison, findings.winner) if findings.winner is not None else None
+    except (FallowError, OSError) as error:  # the rest is worth a report
+        lost = error
     notes = [note for data in comparison.loaded.values() for note in data.notes]
     models = (run.arguments["model"] for run in comparison.runs)
     settings = {}
@@ -202,6 +206,11 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
     )
     named = [comparison.named(outcome) for outcome in comparison.outcomes.values()]
     write(comparison.folder, findings, named, best, about, found, Shown.of(comparison.metric))
+    if lost is not None and findings.winner is not None:
+        run = comparison.folder / findings.winner.folder
+        raise WorkError(
+            f"the best model cannot be kept ({first_line(lost)}): delete {run}, and the same command trains it again"
+        ) from lost
 
 
 def _diagnose(comparison: Comparison, told: Callable[[str, float], None] | None) -> Diagnosis | None:

@@ -109,9 +109,15 @@ class Plan:
         return cls(**changes)
 
     @classmethod
-    def read(cls, path: Path) -> dict[str, Any]:
-        """The keys of a TOML file, not checked yet: flags may add to them."""
-        return toml.read(path, "plan")
+    def read(cls, path: Path, named: Iterable[str] = ()) -> dict[str, Any]:
+        """The keys of a TOML file, not checked yet: flags may add to them.
+
+        What is not fallow's own is imported only where the command itself names it: a plan may be somebody else's.
+        """
+        found = toml.read(path, "plan")
+        listed = found.get("models")
+        refuse_foreign(listed if isinstance(listed, list) else [listed], named, path)
+        return found
 
     def load_options(self) -> dict[str, Any]:
         """How to load a data set, besides its seed."""
@@ -138,6 +144,9 @@ class Plan:
         the last look make all of them so.
         """
         mine = self.describe()
+        if not isinstance(stored, dict) or stored.keys() != mine.keys():
+            raise RequestError(f"{where} holds a plan that is damaged: delete {where / 'experiment.db'}, and repeat it")
+        refuse_foreign(stored["models"], self.models, where)
         for key, value in mine.items():
             other = key not in (*GROW, *FREE) and stored.get(key) != value
             other |= key == "data" and not set(stored["data"]) & set(self.data)
@@ -166,6 +175,16 @@ def _check_models(stored: list[str], named: list[str], where: Path) -> None:
     for model in stored:
         if model not in named and not catalogued(model):
             raise RequestError(f"{where} compares {model}, which is not fallow's own: name it too, --models {model}")
+
+
+def refuse_foreign(stored: Iterable[Any], named: Iterable[str], where: Path) -> None:
+    """Refuse models out of a file that are not fallow's own, unless they are named again: importing them runs code."""
+    from fallow.models import MODELS
+
+    known = {name.strip() for name in named}
+    for name in stored:
+        if isinstance(name, str) and name.strip().partition(":")[0] not in MODELS and name.strip() not in known:
+            raise RequestError(f"{where} names the model {name!r}, which is not fallow's own: add --models {name}, too")
 
 
 def settings_for(plan: Plan, examples: int) -> dict[str, Any]:

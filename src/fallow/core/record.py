@@ -64,6 +64,8 @@ class RunFolder:
             raise RequestError(f"{self.path} already holds a run: add --resume to resume it, or choose another --out")
         try:
             stored = json.loads(known.read_text("utf-8"))
+            if not isinstance(stored, dict):
+                raise ValueError("it holds no settings")
         except (OSError, ValueError) as error:
             raise RequestError(f"{known} cannot be read ({error}): choose another --out") from error
         if difference := _difference(stored, plain):
@@ -80,12 +82,27 @@ class RunFolder:
 
     def result(self) -> dict[str, Any] | None:
         """The outcome, when the run is complete."""
-        path = self.path / "result.json"
-        return json.loads(path.read_text("utf-8")) if path.exists() else None
+        try:
+            found = json.loads((self.path / "result.json").read_text("utf-8"))
+            return found if isinstance(found["seconds"], float | int) else None
+        except (OSError, ValueError, KeyError, TypeError):  # one that is damaged is written again
+            return None
 
     def write_history(self, history: list[dict[str, Any]]) -> None:
         """Make ``metrics.jsonl`` hold just these epochs (a resumed run drops what came after its checkpoint)."""
         files.write(self.path / "metrics.jsonl", "".join(files.dumps(row) + "\n" for row in history).encode())
+
+    def history(self) -> list[dict[str, Any]]:
+        """The epochs in ``metrics.jsonl``."""
+        path = self.path / "metrics.jsonl"
+        try:
+            rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+            if all(isinstance(row, dict) for row in rows):
+                return rows
+            why = "a line holds no epoch"
+        except (OSError, ValueError) as error:
+            why = str(error)
+        raise WorkError(f"{path} is damaged ({why}): delete {self.path}, and the same command trains it again")
 
     def append(self, row: dict[str, Any]) -> None:
         """Add one epoch to ``metrics.jsonl``."""

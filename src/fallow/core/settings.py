@@ -84,4 +84,3 @@ class Settings:
 def _known(what: str, name: str, names: Any) -> None:
     if name not in names:
         raise unknown(what, name, names)
-

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fallow.base.errors import RequestError
+from fallow.base.errors import RequestError, first_line
 from fallow.data import Data, Examples, Files, load
 from fallow.data.normalise import normalise
 from fallow.training.predict import Predictor
@@ -84,9 +84,13 @@ def _seed(folder: Path) -> int:
 
 def _record(folder: Path) -> dict[str, Any]:
     try:
-        return json.loads((folder / "run.json").read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise RequestError(f"{folder} holds no run: give folders of fallow train, or of fallow compare") from error
+        record = json.loads((folder / "run.json").read_text("utf-8"))
+        if isinstance(record["settings"]["seed"], int) and {"method", "data", "model"} <= record.keys():
+            return record
+        raise ValueError("it lacks the method, the data or the model")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        lost = f"{folder} holds no run, or its run.json is damaged ({first_line(error)})"
+        raise RequestError(f"{lost}: give folders of fallow train, or of fallow compare") from error
 
 
 def _load(record: dict[str, Any], moved: str | None, folder: Path) -> Data:
@@ -120,7 +124,7 @@ def _number(file: Path) -> int:
 
 def _accuracy(folder: Path, weights: str) -> float | None:
     try:
-        result = json.loads((folder / "result.json").read_text("utf-8"))
-    except OSError:
+        found = json.loads((folder / "result.json").read_text("utf-8"))[weights]["test_accuracy"]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return (result.get(weights) or {}).get("test_accuracy")
+    return found if isinstance(found, float | int) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import uuid
@@ -34,15 +35,28 @@ def home(folder: Path, what: str) -> Iterator[Store]:
     busy = f"another process is at work in {folder}: wait for it, or choose another --out"
     with locked(folder / LOCK, wait=False, busy=busy):
         files.sweep(folder)
-        if not token.exists():
-            files.write(token, uuid.uuid4().hex.encode())
+        _sign(token)
         for name in (LOCKS, RUNS):
-            (folder / name).mkdir(exist_ok=True)
+            _make(folder / name)
         store = Store(folder / DATABASE)
         try:
             yield store
         finally:
             store.close()
+
+
+def _sign(token: Path) -> None:
+    """Write the token, anew if it is damaged: it only tells workers elsewhere that they see this very folder."""
+    if token.is_dir():
+        raise RequestError(f"{token} is a folder: delete it, and repeat the command")
+    if not re.fullmatch(rb"[0-9a-f]{32}", token.read_bytes() if token.exists() else b""):
+        files.write(token, uuid.uuid4().hex.encode())
+
+
+def _make(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"{folder} is a file: delete it, and repeat the command")
+    folder.mkdir(exist_ok=True)
 
 
 def same(store: Store, folder: Path, what: str, identity: dict[str, Any]) -> None:
@@ -51,6 +65,8 @@ def same(store: Store, folder: Path, what: str, identity: dict[str, Any]) -> Non
     if stored is None:
         store.write("identity", mine)
         return
+    if not isinstance(stored, dict):
+        raise store.damaged("its identity is gone")
     for key in stored | mine:
         if stored.get(key) != mine.get(key):
             raise RequestError(

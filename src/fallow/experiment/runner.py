@@ -218,7 +218,7 @@ class Experiment:
     def _replay(self) -> None:
         """Tell the policy what ended before, in that order, as far as it asks for those very runs.
 
-        Failed runs are tried again.
+        Failed runs are tried again, and those whose folder is gone: others may need what was in it.
         """
         self.store.forget_failures()
         self._ask()
@@ -226,7 +226,9 @@ class Experiment:
         while found := {
             run.name: run
             for run in self._waiting()
-            if run.name in left and left[run.name]["identity"] == self._identity(run)
+            if run.name in left
+            and left[run.name]["identity"] == self._identity(run)
+            and (self.folder / RUNS / run.name).is_dir()
         }:
             name = next(name for name in left if name in found)
             self._tell(found[name], left.pop(name))

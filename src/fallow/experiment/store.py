@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fallow.base.errors import RequestError, WorkError
+from fallow.base.errors import RequestError, WorkError, first_line
 
 FORMAT = 1
 SCHEMA = f"""
@@ -29,19 +30,17 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with self._sound():
             self.database = sqlite3.connect(path, timeout=60)  # someone may be looking at it
             self.database.executescript(SCHEMA)  # a process may have been killed as it began
-            found = self.read("format")
-        except sqlite3.DatabaseError as error:
-            raise RequestError(f"{path} is no experiment of fallow ({error}): choose another --out") from error
-        if found != FORMAT:
+        if (found := self.read("format")) != FORMAT:
             raise RequestError(f"{path} has format {found}, this fallow reads {FORMAT}: choose another --out")
 
     def read(self, key: str) -> Any:
         """A value of the experiment itself, or None."""
-        row = self.database.execute("SELECT value FROM experiment WHERE key = ?", (key,)).fetchone()
-        return json.loads(row[0]) if row else None
+        with self._sound():
+            row = self.database.execute("SELECT value FROM experiment WHERE key = ?", (key,)).fetchone()
+            return json.loads(row[0]) if row else None
 
     def write(self, key: str, value: Any) -> None:
         """Keep a value of the experiment itself."""
@@ -54,11 +53,12 @@ class Store:
 
     def records(self) -> dict[str, Record]:
         """How the runs ended, by name, in that order."""
-        rows = self.database.execute("SELECT name, identity, value, reason, seconds FROM runs ORDER BY rowid")
-        return {
-            name: {"identity": own, "value": json.loads(value), "reason": reason, "seconds": seconds}
-            for name, own, value, reason, seconds in rows
-        }
+        with self._sound():
+            rows = self.database.execute("SELECT name, identity, value, reason, seconds FROM runs ORDER BY rowid")
+            return {
+                name: {"identity": own, "value": json.loads(value), "reason": reason, "seconds": float(seconds)}
+                for name, own, value, reason, seconds in rows
+            }
 
     def forget_failures(self) -> None:
         """Failed runs are tried again: the disk may have room now, the data may be repaired."""
@@ -74,3 +74,19 @@ class Store:
                 self.database.execute(statement, row)
         except sqlite3.OperationalError as error:  # a full disk, a file that may only be read
             raise WorkError(f"cannot write {self.path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise self.damaged(error) from error
+
+    def damaged(self, why: object) -> RequestError:
+        """What to say of a file that does not hold what it should: the outcomes are in the runs' folders, too."""
+        return RequestError(
+            f"{self.path} is damaged ({first_line(Exception(why))}): delete it, and the same command goes on with what "
+            "is in runs/"
+        )
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, ValueError, TypeError) as error:  # a page, or a value in it
+            raise self.damaged(error) from error

@@ -95,19 +95,29 @@ def outcome(folder: Path, identity: str) -> dict[str, Any] | None:
     """What a worker left in a run's folder, if it did this very run and did not fail."""
     try:
         record = json.loads((folder / OUTCOME).read_text("utf-8"))
-    except FileNotFoundError:
+        whole = record.keys() >= {"identity", "value", "reason", "seconds"} and isinstance(record["seconds"], float)
+    except (OSError, ValueError, AttributeError):  # lost or damaged: the run is done again from its checkpoint
         return None
-    return record if record["identity"] == identity and record["reason"] is None else None
+    return record if whole and record["identity"] == identity and record["reason"] is None else None
 
 
 def _clear(folder: Path, lock: Path, identity: str) -> None:
     """Leave in the folder what this very run left there before; the lock file says whose folder it is."""
-    if lock.read_text() != identity:
-        if folder.exists():
-            shutil.rmtree(folder)
+    if lock.read_bytes() != identity.encode():
+        _remove(folder)
         lock.write_text(identity)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / OUTCOME).unlink(missing_ok=True)  # of a failure
+    if not folder.is_dir():
+        _remove(folder)
+        folder.mkdir(parents=True)
+    _remove(folder / OUTCOME)  # of a failure
+
+
+def _remove(path: Path) -> None:
+    """Whatever is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _record(task: Task, folder: Path) -> dict[str, Any] | None:
@@ -160,6 +170,6 @@ def _follow(parent: int) -> None:
 
 def _token(home: Path) -> str:
     try:
-        return (home / TOKEN).read_text()
-    except OSError:
+        return (home / TOKEN).read_text("ascii")
+    except (OSError, ValueError):
         return ""

@@ -12,8 +12,9 @@ import torch
 
 from fallow.base import files
 from fallow.base.errors import WorkError
+from fallow.core.engine import find_device
 from fallow.data import Data
-from fallow.experiment import epochs_done, grid, run
+from fallow.experiment import check, epochs_done, grid, run
 from fallow.semi import training
 from fallow.semi.plan import Plan, gather
 from fallow.semi.training import CONFIDENCE, FROZEN, ROWS, SUPERVISED, Outcome, outcome, runs
@@ -76,6 +77,9 @@ def study(
     Interrupted, the same call resumes it. ``told`` hears what was understood of the data. ``how`` is for
     :func:`fallow.experiment.run`: ``engine``, ``address``, ``workers``, ``device``, ``watch``.
     """
+    check(how.get("engine", "local"), how.get("address"), how.get("workers"))
+    if how.get("engine", "local") == "local":
+        find_device(how.get("device", "auto"))
     data = gather(plan)
     with torch.random.fork_rng():
         ready = prepare(plan.model, data, plan.chosen(), **plan.settings())  # refuses what is wrong before all else

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +11,12 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from fallow.base import files
+from fallow.base.errors import WorkError, first_line
+from fallow.core.record import RunFolder
 from fallow.data import FOREIGN
 from fallow.data.normalise import normalise
 from fallow.evaluate.separation import auroc
@@ -106,8 +108,13 @@ def train(folder: Path, name: str, how: dict[str, Any], frozen: str | None, **so
 
 def outcome(name: str, folder: Path, value: dict[str, Any]) -> Outcome:
     """What a training gave, from its folder and its value."""
-    history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
-    return Outcome(name, history=history, **value | safetensors.numpy.load_file(folder / IMAGES))
+    history = RunFolder(folder).history()
+    try:
+        images = safetensors.numpy.load_file(folder / IMAGES)
+    except (OSError, SafetensorError) as error:
+        lost = f"{folder / IMAGES} is damaged ({first_line(error)})"
+        raise WorkError(f"{lost}: delete {folder}, and the same command trains it again") from error
+    return Outcome(name, history=history, **value | images)
 
 
 def _method(plan: Plan, name: str, file: Path | None) -> FixMatch:

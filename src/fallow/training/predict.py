@@ -149,11 +149,22 @@ class Predictor:
 def _read(folder: Path) -> dict[str, Any]:
     try:
         record = json.loads((folder / "run.json").read_text("utf-8"))
-        if {"data", "model"} <= set(record):
+        if _sound(record):
             return record
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         pass
-    raise RequestError(f"{folder} holds no run: give the folder of a run, or of a comparison that is complete")
+    raise RequestError(
+        f"{folder} holds no run, or its run.json is damaged: give the folder of a run, or of a complete comparison"
+    )
+
+
+def _sound(record: dict[str, Any]) -> bool:
+    """Whether what says how to build and feed the model is of the kind that it should be."""
+    scaling, shape = record.get("normalisation") or {"mean": [], "std": []}, record["data"].get("shape", [1])
+    numbers = [scaling["mean"], scaling["std"], shape]
+    return isinstance(record["model"], str) and all(
+        isinstance(value, int | float) for values in numbers for value in values
+    )
 
 
 def _target(data: dict[str, Any], folder: Path) -> Target:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from fallow.base import toml
 from fallow.base.errors import RequestError, WorkError, unknown
 from fallow.base.files import write, write_json
 from fallow.base.numbers import LARGEST, MOST, SEEDS, require_whole
+from fallow.core.record import RunFolder
 from fallow.core.settings import Settings
 from fallow.data import Data, load
 from fallow.evaluate.metrics import Metric
@@ -269,8 +269,7 @@ def learned(run: Path) -> dict[str, float]:
 
 def _updates(run: Path) -> list[dict[str, Any]]:
     """The epochs with a meta-update."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
-    return [row for row in rows if "decay" in row]
+    return [row for row in RunFolder(run).history() if "decay" in row]
 
 
 def mean(values: Sequence[float]) -> float:
