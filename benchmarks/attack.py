@@ -409,10 +409,20 @@ def damaged(one: Damage, home: Path) -> tuple[str, str]:
             return "went on", said
         if not one_line(said):
             return "more than a line", said
-        if one.verb == "again" and code == 1:  # what failed may not fail for ever
+        if one.verb == "again" and (advised := advice(said)) is not None:
+            shutil.rmtree(advised) if advised.is_dir() else advised.unlink()
             code, _, said = call(command(one, folder, home))
-            return ("said" if code in (0, 2) else "wedged"), said
-        return "said", said
+            return ("said" if code == 0 else "wedged"), said
+        return ("wedged" if code == 1 and one.verb == "again" else "said"), said
+
+
+def advice(said: str) -> Path | None:
+    """What a line says should be deleted: that must help."""
+    words = said.splitlines()[-1].removeprefix("fallow: ").split()
+    if "delete" not in words:
+        return None
+    named = words[words.index("delete") + 1].rstrip(",:;")
+    return Path(words[0] if named == "it" else named)
 
 
 GOOD = {"refused", "done", "said", "went on"}
