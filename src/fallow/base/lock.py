@@ -60,7 +60,8 @@ def _opened(path: Path) -> int:
 @contextmanager
 def locked(path: Path, wait: bool, busy: str = "") -> Iterator[None]:
     """Hold the lock file ``path``; if another process does, wait for it, or refuse with ``busy``."""
-    with _opened(path) as file:
+    file = _opened(path)
+    try:
         while fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,3 +73,5 @@ def locked(path: Path, wait: bool, busy: str = "") -> Iterator[None]:
             except OSError:  # a file system without locks
                 break
         yield
+    finally:
+        os.close(file)

@@ -116,6 +116,7 @@ def train(
             accumulate=accumulate, precision=precision, patience=patience, augment=augment,
             evaluate_every=evaluate_every, metric=metric, split=as_split(split), seed=seed,
         )  # fmt: skip
+        ends.enter_context(closing(training))
         if training.engine.is_global_zero:
             say(training.problem.understood(training.settings))
         loop.run(training)

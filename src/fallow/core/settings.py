@@ -10,7 +10,6 @@ from fallow.base.numbers import LARGEST, is_finite, require, require_whole
 from fallow.core.engine import PRECISIONS
 from fallow.core.schedule import SCHEDULES
 
-MOST = sys.float_info.max  # neither infinite nor NaN
 OPTIMIZERS = ("sgd", "adamw")
 
 
