@@ -7,8 +7,7 @@ import re
 from typing import Any
 
 from fallow.base.errors import RequestError
-
-LARGEST = 2**63 - 1  # what torch counts with
+from fallow.base.numbers import LARGEST
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
