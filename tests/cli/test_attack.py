@@ -45,11 +45,7 @@ def test_damaged_folders(home: Path) -> None:
         (["compare", *SMALL[:1], "--seeds", 10**9], "seeds is 1000000000: it must be a whole number from 1 to 1000"),
         (["compare", *SMALL[:1], "--methods", ",,,"], "',,,' names nothing"),
         (["compare", *SMALL[:1], "--methods", ""], "'' names nothing"),
-<<<<<<< HEAD
-        (["compare", *SMALL[:1], "--set", f"clip={10**400}"], "clip is 10000000000000000000…"),
-=======
         (["compare", *SMALL[:1], "--set", f"clip={10**400}"], "has 401 digits"),
->>>>>>> attack
         (["compare", *SMALL[:1], "--workers", 10**6], "workers is 1000000"),
         (["train", *SMALL, "--epochs", 10**9], "epochs is 1000000000"),
         (["train", *SMALL, "--seed", 10**26], "seed is 100000000000000000000000000"),

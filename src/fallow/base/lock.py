@@ -25,14 +25,7 @@ def hold(path: Path, busy: str) -> None:
     if known in _HELD:
         return
     file = _opened(path)
-<<<<<<< HEAD
     if not _taken(file):
-=======
-    try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
->>>>>>> attack
         os.close(file)
         raise RequestError(busy)
     _HELD[known] = file
@@ -52,22 +45,11 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-<<<<<<< HEAD
-=======
-def _opened(path: Path) -> int:
-    try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise RequestError(f"{path} cannot be opened ({error.strerror}): delete it, or choose another --out") from error
-
-
->>>>>>> attack
 @contextmanager
 def locked(path: Path, wait: bool, busy: str = "") -> Iterator[None]:
     """Hold the lock file ``path``; if another process does, wait for it, or refuse with ``busy``."""
     file = _opened(path)
     try:
-<<<<<<< HEAD
         while not _taken(file):
             if not wait:
                 raise RequestError(busy)
@@ -95,18 +77,3 @@ def _taken(file: int) -> bool:
     except OSError:
         return True
     return True
-=======
-        while fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not wait:
-                    raise RequestError(busy) from None
-                time.sleep(0.1)
-            except OSError:  # a file system without locks
-                break
-        yield
-    finally:
-        os.close(file)
->>>>>>> attack

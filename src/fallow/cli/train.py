@@ -107,23 +107,16 @@ def train(
         watchers = [progress.show] if progress.live else []
         if track is not None:
             watchers.append(ends.enter_context(closing(Tracker(track, folder / "track"))))
-<<<<<<< HEAD
 
         def observe(ctx: Context) -> None:
             for watch in watchers:
                 watch(ctx)
 
-=======
->>>>>>> attack
         training = prepare(
             model, data, method, optimizer=optimizer, weights=weights, train=keep, val=val, test=test, size=size,
             as_=as_, groups=groups, target=target, out=folder, resume=resume,
             checkpoint_every=checkpoint_every, keep_generations=keep_generations, device=device,
-<<<<<<< HEAD
             devices=devices, workers=workers, observer=observe if watchers else None,
-=======
-            devices=devices, workers=workers, observer=lambda ctx: [watch(ctx) for watch in watchers],
->>>>>>> attack
             generations=generations, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
             weight_decay=decay, schedule=schedule, warmup=warmup, label_smoothing=label_smoothing, clip=clip,
             accumulate=accumulate, precision=precision, patience=patience, augment=augment,

@@ -62,14 +62,9 @@ class Settings:
         require(self.warmup >= 0, "warmup", self.warmup, "0 or above")
         require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "from 0 to below 1")
         require(self.clip is None or (is_finite(self.clip) and self.clip > 0), "clip", self.clip, "above 0")
-<<<<<<< HEAD
         for name in ("patience", "input_size"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name))
-=======
-        if self.patience is not None:
-            require_whole("patience", self.patience)
->>>>>>> attack
         require(self.accumulate <= self.batch_size, "accumulate", self.accumulate, "at most the batch size")
         require_whole("seed", self.seed, 0, LARGEST)
 
