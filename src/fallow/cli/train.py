@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from fallow.cli import options
 from fallow.cli.wrapper import AGAIN, answer, free_folder, needs_out, working
 
 if TYPE_CHECKING:
+    from fallow.core.context import Context
     from fallow.training.fit import Result
 
 _DECAYS = "fallow.weight_decay"  # where a file's decay per layer waits: the flag has room for one number
@@ -103,14 +105,19 @@ def train(
     decay = weight_decay if _given(ctx, "weight_decay") else ctx.meta.get(_DECAYS, weight_decay)
     alone = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
     with working(folder, threads=threads, resumes=AGAIN), Progress() as progress, alone, ExitStack() as ends:
-        watchers = [progress.show] if progress.live else []
+        watchers: list[Callable[[Context], None]] = [progress.show] if progress.live else []
         if track is not None:
             watchers.append(ends.enter_context(closing(Tracker(track, folder / "track"))))
+
+        def watch(ctx: Context) -> None:
+            for watcher in watchers:
+                watcher(ctx)
+
         training = prepare(
             model, data, method, optimizer=optimizer, weights=weights, train=keep, val=val, test=test, size=size,
             as_=as_, groups=groups, target=target, out=folder, resume=resume,
             checkpoint_every=checkpoint_every, keep_generations=keep_generations, device=device,
-            devices=devices, workers=workers, observer=lambda ctx: [watch(ctx) for watch in watchers],
+            devices=devices, workers=workers, observer=watch if watchers else None,
             generations=generations, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
             weight_decay=decay, schedule=schedule, warmup=warmup, label_smoothing=label_smoothing, clip=clip,
             accumulate=accumulate, precision=precision, patience=patience, augment=augment,
