@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -104,7 +105,7 @@ def train(
     decay = weight_decay if _given(ctx, "weight_decay") else ctx.meta.get(_DECAYS, weight_decay)
     alone = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
     with working(folder, threads=threads, resumes=AGAIN), Progress() as progress, alone, ExitStack() as ends:
-        watchers = [progress.show] if progress.live else []
+        watchers: list[Callable[[Context], None]] = [progress.show] if progress.live else []
         if track is not None:
             watchers.append(ends.enter_context(closing(Tracker(track, folder / "track"))))
 

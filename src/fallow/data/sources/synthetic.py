@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from fallow.base.errors import RequestError
+from fallow.base.numbers import MOST, is_finite, require
 from fallow.base.seeds import mix
 from fallow.data.examples import Examples
 from fallow.data.parts import Cut, Parts
@@ -26,12 +27,14 @@ def synthetic(cut: Cut, alpha: float = 1.0, n_test: int = 2000) -> Parts:
     >>> parts.train.x[parts.train.y == 5][0, :3]
     tensor([ 0.5000, -0.5000,  0.5000])
     """
-    if not (isinstance(alpha, int | float) and alpha > 0):
+    if not (is_finite(alpha) and alpha > 0):
         raise RequestError(f"alpha is {alpha!r}: give a positive number")
     if not (isinstance(n_test, int) and n_test >= 2**BITS):
         raise RequestError(f"n_test is {n_test!r}: give a whole number, at least {2**BITS}")
     train = TRAIN if cut.train is None else cut.train
     val = cut.beside(train, 2**BITS) if cut.val > 0 else 0
+    for name, count in (("train", train), ("validation", val), ("n_test", n_test)):
+        require(count <= MOST, name, count, f"at most {MOST} examples")
     classes = [str(label) for label in range(2**BITS)]
     parts = [_draw(n, alpha, mix(cut.seed, part)) for part, n in enumerate((train, val, n_test))]
     return Parts(parts[0], parts[1] if val else None, parts[2], Classes(classes))
