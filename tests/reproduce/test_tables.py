@@ -29,6 +29,7 @@ from fallow.reproduce import (
     lw_diagnosed,
     lw_table1,
     lw_table5,
+    lw_tables,
     seal_diagnosed,
     seal_tables,
     semi_ood,
@@ -45,6 +46,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lw_table1, "STEPS", 2)
     monkeypatch.setattr(lw_table1.train, "__defaults__", (9, 2))
     monkeypatch.setattr(lw_table5, "T", 10)
+    monkeypatch.setattr(lw_tables, "GENERATIONS", 2)
+    monkeypatch.setattr(lw_tables, "EPOCHS", 1)
+    monkeypatch.setattr(lw_tables, "DATA", {"digits": ("digits", 30)})
+    monkeypatch.setattr(lw_tables, "METHODS", {"BL": "long", "FC": "fc", "LW": "lw"})
+    monkeypatch.setattr(lw_tables, "MODELS", {"scnn": "scnn:width=2,dense=4"})
+    monkeypatch.setattr(lw_tables, "PAPER", {("none", "scnn"): (0.3, 1.1)})
     monkeypatch.setattr(seal_tables, "EPOCHS", 2)
     monkeypatch.setattr(seal_diagnosed, "EPOCHS", 4)
     monkeypatch.setattr(seal_diagnosed, "GENERATIONS", 2)
