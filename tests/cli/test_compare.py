@@ -58,7 +58,9 @@ def test_the_verdict_table_and_the_paths(compare: Run) -> None:
     for name in ("report.html", "results.csv", "plan.toml", "experiment.db", "best/best.safetensors"):
         assert Path("out", name).is_file()
 
-    assert err[0].startswith("digits: 434 grey images of 8×8, 10 classes, 15 for validation, 359 for testing; ")
+    assert err[0].startswith(
+        "digits: 434 grey images of 8×8, 10 classes, 60 for training, 15 for validation, 359 for testing; "
+    )
     assert "; 3 methods, a race of up to 2 seeds of 2 × 1 epochs; " in err[0]
     assert err[1].startswith("2 seeds will show, four times in five, a true difference of ")
     finished = [line for line in err if line.startswith("[")]
@@ -364,7 +366,7 @@ def test_a_terminal_shows_a_live_table_and_ctrl_c_stops(run: Run) -> None:
     finally:
         child.kill()
         os.close(terminal)
-    assert "digits: 300 train, 75 validation, 359 test examples" in shown
+    assert "digits: 734 grey images of 8×8, 10 classes, 300 for training, 75 for validation" in shown
     assert re.search(r"\d+ % done in 0:\d\d", shown)
     for word in ("method", "test accuracy so far", "a run takes", "normal", "long", "ema", "left"):
         assert word in shown

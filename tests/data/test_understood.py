@@ -47,7 +47,7 @@ def examples(data: Data, part: str = "train") -> Examples:
 def test_the_same_images_are_understood_alike_whatever_their_type(kind: str) -> None:
     data = load((TYPES[kind], Y))
     assert data.understood("none") == (
-        "300 grey images of 16×16, 10 classes, 48 for validation, 60 for testing; "
+        "300 grey images of 16×16, 10 classes, 192 for training, 48 for validation, 60 for testing; "
         "scaled inside the model; not augmented"
     )
     scaled = [(examples(d).x.float() - d.mean) / d.std for d in (data, load((X, Y)))]
@@ -157,14 +157,14 @@ def test_dark_bytes_are_no_pictures() -> None:
 @pytest.mark.parametrize(
     ("x", "y", "augment", "says"),
     [
-        (X, Y, "crop", "300 grey images of 16×16, 10 classes, 48 for validation, 60 for testing; scaled inside the "
-         "model; augmented by shifts"),
+        (X, Y, "crop", "300 grey images of 16×16, 10 classes, 192 for training, 48 for validation, 60 for testing; "
+         "scaled inside the model; augmented by shifts"),
         (np.random.default_rng(0).integers(0, 256, (50, 20, 16, 3), np.uint8), np.arange(50) % 2, "auto",
-         "50 colour images of 20×16, 2 classes, 8 for validation, 10 for testing; scaled inside the model; "
-         "augmented by shifts"),
+         "50 colour images of 20×16, 2 classes, 32 for training, 8 for validation, 10 for testing; "
+         "scaled inside the model; augmented by shifts"),
         (np.random.default_rng(0).normal(size=(50, 4)), np.random.default_rng(1).normal(size=50), "auto",
-         "50 rows of 4 features, a number to predict, 8 for validation, 10 for testing; scaled inside the model; not "
-         "augmented"),
+         "50 rows of 4 features, a number to predict, 32 for training, 8 for validation, 10 for testing; "
+         "scaled inside the model; not augmented"),
     ],
 )  # fmt: skip
 def test_what_was_understood_is_a_sentence(x: Any, y: Any, augment: str, says: str) -> None:

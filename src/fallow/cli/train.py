@@ -94,15 +94,16 @@ def train(
 
     from fallow.cli.display import Progress, say
     from fallow.core import loop
+    from fallow.data import load
     from fallow.training.fit import prepare, result_of
 
     folder = out or free_folder(data, method, seed)
     decay = weight_decay if _given(ctx, "weight_decay") else ctx.meta.get(_DECAYS, weight_decay)
     alone = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
     with working(folder, threads=threads, resumes=AGAIN), Progress() as progress, alone:
+        loaded = load(data, train=keep, val=val, test=test, size=size, target=target, as_=as_, groups=groups, seed=seed)
         training = prepare(
-            model, data, method, optimizer=optimizer, weights=weights, train=keep, val=val, test=test, size=size,
-            as_=as_, groups=groups, target=target, out=folder, resume=resume,
+            model, loaded, method, optimizer=optimizer, weights=weights, out=folder, resume=resume,
             checkpoint_every=checkpoint_every, keep_generations=keep_generations, device=device,
             devices=devices, workers=workers, observer=progress.show if progress.live else None,
             generations=generations, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,

@@ -44,6 +44,8 @@ def compare(
     val: float = 0.2,
     size: int | None = None,
     strict: bool = False,
+    as_: str | None = None,
+    groups: str | None = None,
     weights: str | Path | None = None,
     generations: int | None = None,
     epochs: int | None = None,
@@ -77,7 +79,7 @@ def compare(
     quick : a first look, with a quarter of the epochs.
     budget : what is equal between the methods, "passes" (forward-backward) or "steps".
     score : which epoch counts, the "last", or the "best" on validation.
-    train, val, size, strict : how the data are loaded, see :func:`fallow.data.load`.
+    train, val, size, strict, as_, groups : how the data are loaded, see :func:`fallow.data.load`.
     weights : a file of pretrained weights from which every method starts.
     generations, epochs, batch_size, lr : of the training; what is not given follows from the data.
     metric : what judges and chooses; by default the target's own, accuracy for classes, RMSE for numbers.
@@ -107,6 +109,8 @@ def compare(
         val=val,
         size=size,
         strict=strict,
+        as_=as_,
+        groups=groups,
         weights=str(weights) if weights is not None else None,
         settings=own | (settings or {}),
     )

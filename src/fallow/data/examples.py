@@ -19,7 +19,7 @@ from fallow.data.layout import DARK
 from fallow.data.targets import Classes, Target
 from fallow.data.understood import MOVES, kind, wanted
 
-PARTS = {"val": "validation", "test": "testing", "unlabelled": "learning without labels"}
+PARTS = {"train": "training", "val": "validation", "test": "testing", "unlabelled": "learning without labels"}
 HELD = ("targets", "data", "samples")  # where Datasets often keep what they hold
 
 
@@ -152,7 +152,7 @@ class Data:
 
         >>> four = Examples(torch.zeros(4, 1, 8, 8), torch.arange(4) % 2)
         >>> Data("four", four, None, None, ["a", "b"], (1, 8, 8)).understood()
-        '4 grey images of 8×8, 2 classes; not scaled; not augmented'
+        '4 grey images of 8×8, 2 classes, 4 for training; not scaled; not augmented'
         """
         sizes = self.sizes
         labelled = [sizes[key] for key in ("train", "val", "test")]
