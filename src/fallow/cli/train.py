@@ -98,6 +98,7 @@ def train(
 
     from fallow.cli.display import Progress, say
     from fallow.core import loop
+    from fallow.data import load
     from fallow.training.fit import prepare, result_of
     from fallow.training.track import Tracker
 
@@ -113,9 +114,9 @@ def train(
             for watch in watchers:
                 watch(ctx)
 
+        loaded = load(data, train=keep, val=val, test=test, size=size, target=target, as_=as_, groups=groups, seed=seed)
         training = prepare(
-            model, data, method, optimizer=optimizer, weights=weights, train=keep, val=val, test=test, size=size,
-            as_=as_, groups=groups, target=target, out=folder, resume=resume,
+            model, loaded, method, optimizer=optimizer, weights=weights, out=folder, resume=resume,
             checkpoint_every=checkpoint_every, keep_generations=keep_generations, device=device,
             devices=devices, workers=workers, observer=observe if watchers else None,
             generations=generations, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,

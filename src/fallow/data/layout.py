@@ -56,9 +56,8 @@ def layout(
     if kind == "images":
         _same_scale(laid)
         if all(map(_bytes, laid.values())):
-            return {
-                part: torch.from_numpy(_on_white(a.astype(np.uint8, copy=False), notes)) for part, a in laid.items()
-            }
+            same = {part: array.astype(np.uint8, copy=False) for part, array in laid.items()}
+            return {part: torch.from_numpy(_on_white(array, notes)) for part, array in same.items()}
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
         return {part: torch.from_numpy(np.ascontiguousarray(a, dtype=np.float32)) for part, a in laid.items()}
 

@@ -103,7 +103,7 @@ def fit(
     init : how fresh weights are drawn; by default as the model itself was initialised.
     train : keep this many training examples. ``val`` is the share carved from training for validation.
     target : "classes", "numbers", "labels" or "dense", where the answers do not show it (counts, for instance).
-    test, size, as_, groups : as for :func:`fallow.data.load`.
+    test, as_, groups : as for :func:`fallow.data.load`.
     out, resume : the folder of the run, and whether to resume the run that is there.
     checkpoint_every : seconds between two checkpoints (generations always write one).
     test_at_end : look at the test split only at the end, not after every generation.

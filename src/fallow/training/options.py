@@ -28,7 +28,6 @@ class FitOptions(TypedDict, total=False):
     val: float
     target: str | None
     test: float
-    size: int | None
     as_: str | None
     groups: Any
     out: str | Path | None
@@ -65,7 +64,7 @@ class FitOptions(TypedDict, total=False):
 
 
 LOADING: dict[str, Any] = {  # what fallow.data.load is asked
-    "train": None, "val": 0.2, "target": None, "test": 0.2, "size": None, "as_": None, "groups": None,
+    "train": None, "val": 0.2, "target": None, "test": 0.2, "as_": None, "groups": None,
 }  # fmt: skip
 DEFAULTS: dict[str, Any] = (
     {"optimizer": "sgd", "loss": None, "weights": None, "init": None}
