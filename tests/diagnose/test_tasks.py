@@ -14,7 +14,7 @@ from torch.nn import functional
 from fallow.adaptation.learner import Learner
 from fallow.base.errors import RequestError
 from fallow.data.tasks import Sinusoid
-from fallow.diagnose import Conflict, Watch, conflict, landscape, meta_landscape
+from fallow.diagnose import Conflict, Onlooker, conflict, landscape, meta_landscape
 from fallow.diagnose.watched import draw
 from fallow.methods.fewshot.anil import ANIL
 from fallow.methods.fewshot.l2f import L2F
@@ -168,7 +168,7 @@ def test_the_interval_between_tasks_holds_the_truth_about_as_often_as_it_says() 
 def test_looking_changes_nothing_and_the_training_stays_to_the_bit() -> None:
     tasks = Sinusoid(shots=5, val_tasks=4, test_tasks=4)
     alone = fewshot(None, tasks, "l2f", iterations=6, every=3)
-    watch = Watch(tasks=5, points=(1.0,))
+    watch = Onlooker(tasks=5, points=(1.0,))
     watched = fewshot(None, tasks, "l2f", iterations=6, every=3, observer=watch)
     for name, value in alone.model.state_dict().items():
         assert torch.equal(value, watched.model.state_dict()[name])

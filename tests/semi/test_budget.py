@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from fallow.base.errors import RequestError
-from fallow.data import FOREIGN, UNKNOWN, Data, Examples, add_unlabelled, budget, load, mix, set_apart
+from fallow.data import FOREIGN, UNKNOWN, Data, Examples, add_unlabelled, budget, load, mix_in, set_apart
 from tests.conftest import small_images
 
 
@@ -73,7 +73,7 @@ def test_refusals(digits: Data) -> None:
 def test_foreign_images_are_the_share_asked_for(share: float) -> None:
     data = small_images()
     foreign = Examples(torch.full((80, 1, 8, 8), 7, dtype=torch.uint8), torch.zeros(80, dtype=torch.long))
-    mixed = mix(data, foreign, share, seed=3).unlabelled
+    mixed = mix_in(data, foreign, share, seed=3).unlabelled
     strange = mixed.y == FOREIGN
     assert strange.float().mean() == pytest.approx(share, abs=0.01)
     assert (mixed.x[strange] == 7).all()
@@ -84,9 +84,9 @@ def test_foreign_images_are_the_share_asked_for(share: float) -> None:
 def test_mix_refuses() -> None:
     data = small_images()
     with pytest.raises(RequestError, match="foreign share is 1: it must be above 0 and below 1"):
-        mix(data, data.test, 1)
+        mix_in(data, data.test, 1)
     with pytest.raises(RequestError, match="no unlabelled images to mix"):
-        mix(load("digits"), data.test, 0.5)
+        mix_in(load("digits"), data.test, 0.5)
 
 
 def test_classes_set_apart_leave_every_part(digits: Data) -> None:

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import fallow
 from fallow.core.context import Context
-from fallow.data import Data, Examples, mix
+from fallow.data import Data, Examples, mix_in
 from fallow.evaluate.separation import auroc
 from fallow.hypergradients.solvers import CG, Identity
 from fallow.methods import build
@@ -162,7 +162,7 @@ def foreign(share: float = 0.5) -> Data:
     """Half of the unlabelled images are of another kind: stripes."""
     x = torch.zeros(120, 1, 8, 8, dtype=torch.uint8)
     x[:, :, ::2] = torch.randint(100, 255, (120, 1, 4, 8), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
-    return mix(small_images(n=24), Examples(x, torch.zeros(120, dtype=torch.long)), share)
+    return mix_in(small_images(n=24), Examples(x, torch.zeros(120, dtype=torch.long)), share)
 
 
 def test_weights_start_at_one_and_stay_so_in_the_warm_up() -> None:

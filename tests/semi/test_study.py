@@ -10,13 +10,13 @@ from fallow.base.errors import RequestError
 from fallow.data import FOREIGN, UNKNOWN, Data, Examples
 from fallow.methods import FixMatch
 from fallow.report.charts import Line, lines
-from fallow.semi import Outcome, Plan, Supervised, gather
+from fallow.semi import Outcome, StudyPlan, Supervised, gather
 from fallow.semi.figures import histogram
 from fallow.semi.look import picked
 from fallow.semi.study import command
 from fallow.training.fit import fit
 
-PLAN = Plan("digits", labels=20, val=30, model="mlp:hidden=8", epochs=2, steps=4, batch_size=10)
+PLAN = StudyPlan("digits", labels=20, val=30, model="mlp:hidden=8", epochs=2, steps=4, batch_size=10)
 
 
 def test_the_baseline_is_fixmatch_without_its_second_term() -> None:
@@ -32,7 +32,7 @@ def test_the_baseline_is_fixmatch_without_its_second_term() -> None:
 
 
 def test_the_data_of_a_study() -> None:
-    data = gather(Plan("digits", labels=16, val=30, ood_classes="8, 9", ood_share=0.25))
+    data = gather(StudyPlan("digits", labels=16, val=30, ood_classes="8, 9", ood_share=0.25))
     assert data.classes == [str(i) for i in range(8)]
     assert data.train.y.bincount().tolist() == [2] * 8
     foreign = (data.unlabelled.y == FOREIGN).double().mean()
@@ -40,12 +40,12 @@ def test_the_data_of_a_study() -> None:
 
 
 def test_more_validation_labels_than_there_are_means_all() -> None:
-    data = gather(Plan("digits", labels=20, val=9999))
+    data = gather(StudyPlan("digits", labels=20, val=9999))
     assert len(data.val) == 288
 
 
 def test_the_command_of_a_plan_is_what_to_type() -> None:
-    plan = Plan("my data.npz", "confidence:ratio=3", labels=40, ood="o.npz", ood_share=0.3, batch_size=10)
+    plan = StudyPlan("my data.npz", "confidence:ratio=3", labels=40, ood="o.npz", ood_share=0.3, batch_size=10)
     assert command(plan, controls=True) == (
         "fallow semi 'my data.npz' --method confidence:ratio=3 --labels 40 --ood o.npz --ood-share 0.3 "
         "--batch-size 10 --controls"
@@ -54,7 +54,7 @@ def test_the_command_of_a_plan_is_what_to_type() -> None:
 
 def test_a_plan_refuses_what_it_cannot_do() -> None:
     with pytest.raises(RequestError, match="unknown method 'sam'"):
-        Plan("digits", "sam", labels=20)
+        StudyPlan("digits", "sam", labels=20)
 
 
 def test_highest_median_and_lowest_of_each_class() -> None:

@@ -67,9 +67,9 @@ def semi(
 
     from fallow.cli.display import say
     from fallow.cli.live import Live
-    from fallow.semi import Plan, study
+    from fallow.semi import StudyPlan, study
 
-    plan = Plan(
+    plan = StudyPlan(
         data=data, method=method, labels=labels, val=val, images=images, unlabelled=unlabelled, ood=ood,
         ood_classes=ood_classes, ood_share=ood_share, size=size, model=model, network=network, epochs=epochs,
         steps=steps, batch_size=batch_size, lr=lr, weight_decay=weight_decay, augment=augment, seed=seed,

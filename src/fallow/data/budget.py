@@ -73,7 +73,7 @@ def add_unlabelled(data: Data, source: Any) -> Data:
     return _joined(data, Examples(x, torch.full((len(x),), UNKNOWN)), notes)
 
 
-def mix(data: Data, source: Any, share: float, *, seed: int = 0) -> Data:
+def mix_in(data: Data, source: Any, share: float, *, seed: int = 0) -> Data:
     """Mix foreign images into the unlabelled ones so that they are this share of them.
 
     All images are used that the share allows: of the kind that there are too many of, some are left out. How well a

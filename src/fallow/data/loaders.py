@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_co
 from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.data.augment import apply, draw
+from fallow.data.batching import ITEMS, MOVES, ORDER, Batching, generator
 from fallow.data.examples import Files
 from fallow.data.normalise import normalise
-from fallow.data.plan import ITEMS, MOVES, ORDER, Plan, generator
 from fallow.data.randomness import Randomness, reseed
 from fallow.data.targets import Target
 
@@ -39,7 +39,7 @@ class DatasetStream:
         target: Target,
         mean: Tensor | None,
         std: Tensor | None,
-        plan: Plan,
+        plan: Batching,
         *,
         seed: int,
         policy: str,
@@ -60,7 +60,7 @@ class DatasetStream:
         self._workers = workers
 
     def share(self, step: int) -> float:
-        """The weight of this process's gradient at ``step``, see `Plan.share`."""
+        """The weight of this process's gradient at ``step``, see `Batching.share`."""
         return self.plan.share(step)
 
     def epoch(self, index: int, start: int = 0) -> Iterator[Batch]:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fallow.data.augment import apply, draw
+from fallow.data.batching import MOVES, Batching, generator
 from fallow.data.examples import Examples
 from fallow.data.normalise import normalise
-from fallow.data.plan import MOVES, Plan, generator
 
 CHUNK_EXAMPLES, CHUNK_BYTES = 4096, 8 << 20  # float32; larger chunks fall out of the processor's cache
 READY_BYTES = 64 << 20  # up to here, normalise all examples once and keep the copy
@@ -33,7 +33,7 @@ class MemoryStream:
         part: Examples,
         mean: Tensor | None,
         std: Tensor | None,
-        plan: Plan,
+        plan: Batching,
         *,
         seed: int,
         policy: str,
@@ -58,7 +58,7 @@ class MemoryStream:
         self._per_chunk = max(1, largest // plan.batch_size)  # batches; the same on every process
 
     def share(self, step: int) -> float:
-        """The weight of this process's gradient at ``step``, see `Plan.share`."""
+        """The weight of this process's gradient at ``step``, see `Batching.share`."""
         return self.plan.share(step)
 
     def epoch(self, index: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:

@@ -12,11 +12,11 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from fallow.base.errors import RequestError
 from fallow.data.augment import resolve
+from fallow.data.batching import Batching, evaluated_at_once
 from fallow.data.examples import Data, Examples, Files, Part
 from fallow.data.loaders import DatasetStream, LoaderStream
 from fallow.data.memory import MemoryStream
 from fallow.data.normalise import resized
-from fallow.data.plan import Plan, evaluated_at_once
 
 
 class Stream(Protocol):
@@ -150,7 +150,7 @@ def _stream(
         return LoaderStream(part, data.target, data.mean, data.std, seed=seed, device=place, rank=rank, world=world)
     if isinstance(part, IterableDataset):
         raise RequestError("an IterableDataset cannot be shuffled or split: wrap it in a DataLoader")
-    plan = Plan(len(part), batch_size, rank, world)  # type: ignore[arg-type]
+    plan = Batching(len(part), batch_size, rank, world)  # type: ignore[arg-type]
     if isinstance(part, Examples):
         dense = data.target.kind == "dense"
         return MemoryStream(part, data.mean, data.std, plan, seed=seed, policy=policy, device=place, dense=dense)

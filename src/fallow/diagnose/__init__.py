@@ -8,7 +8,7 @@ from fallow.diagnose.batches import TopOfBatches, top_of_batches
 from fallow.diagnose.conflict import Conflict, conflict
 from fallow.diagnose.depth import PredictionDepth, prediction_depth
 from fallow.diagnose.flatness import Flatness, LayerFlatness, flatness
-from fallow.diagnose.intervals import Estimate
+from fallow.diagnose.intervals import Probed
 from fallow.diagnose.lanczos import Eigenvalue, Lanczos
 from fallow.diagnose.landscape import Landscape, landscape, meta_landscape
 from fallow.diagnose.margin import Margins, margins
@@ -18,14 +18,13 @@ from fallow.diagnose.products import Hessian
 from fallow.diagnose.slices import Slice, slices
 from fallow.diagnose.spectrum import Spectrum, spectrum
 from fallow.diagnose.sums import Density
-from fallow.diagnose.watch import Seen, Watch
+from fallow.diagnose.watch import Onlooker, Seen
 from fallow.diagnose.weights import WeightSize, weight_size
 
 __all__ = [
     "Conflict",
     "Density",
     "Eigenvalue",
-    "Estimate",
     "Flatness",
     "Hessian",
     "Lanczos",
@@ -33,12 +32,13 @@ __all__ = [
     "LayerFlatness",
     "Margins",
     "Noise",
+    "Onlooker",
     "PredictionDepth",
+    "Probed",
     "Seen",
     "Slice",
     "Spectrum",
     "TopOfBatches",
-    "Watch",
     "WeightSize",
     "conflict",
     "flatness",

@@ -25,7 +25,7 @@ from fallow.adaptation.learner import Learner
 from fallow.adaptation.objective import Params
 from fallow.base.errors import RequestError
 from fallow.data.tasks import TaskBatch
-from fallow.diagnose.intervals import Estimate, half_width
+from fallow.diagnose.intervals import Probed, half_width
 from fallow.diagnose.landscape import still
 
 
@@ -36,12 +36,12 @@ class Conflict:
     cosines: np.ndarray  # cos(g_i, h_j): on the diagonal within a task, elsewhere between tasks
 
     @property
-    def within(self) -> Estimate:
+    def within(self) -> Probed:
         """Conflict within a task, with its 95 % interval over the tasks."""
         return _estimate(np.diag(self.cosines), 1.0)
 
     @property
-    def between(self) -> Estimate:
+    def between(self) -> Probed:
         """Conflict between tasks, with its 95 % interval over the tasks.
 
         A mean over pairs of n tasks varies as 2/√n times the deviation of each task's mean over its own pairs.
@@ -101,6 +101,6 @@ def _directions(found: Sequence[Tensor]) -> Tensor:
     return torch.nn.functional.normalize(torch.cat([t.flatten(1) for t in found], 1), eps=1e-30)
 
 
-def _estimate(cosines: np.ndarray, factor: float) -> Estimate:
+def _estimate(cosines: np.ndarray, factor: float) -> Probed:
     value, half = 1 - float(cosines.mean()), factor * half_width(cosines)
-    return Estimate(value, value - half, value + half)
+    return Probed(value, value - half, value + half)

@@ -14,7 +14,7 @@ from fallow.base.errors import RequestError, unknown
 from fallow.base.seeds import mix
 from fallow.diagnose.checks import Loss, place, refuse_mismatch, refuse_nonfinite
 from fallow.diagnose.features import CHUNK
-from fallow.diagnose.intervals import Estimate, half_width
+from fallow.diagnose.intervals import Probed, half_width
 from fallow.flatness import explain, relative_flatness
 from fallow.weights.layers import execution_order, untouched
 
@@ -25,7 +25,7 @@ CHEAP = 64  # products with a Hessian for one chunk of examples: beyond this, pr
 class LayerFlatness:
     """κ of one layer, and in which form it was computed."""
 
-    kappa: Estimate  # the interval is a point where the form is exact
+    kappa: Probed  # the interval is a point where the form is exact
     form: str
     exact: bool
 
@@ -115,4 +115,4 @@ def _layer(
 
     samples = np.array([mean() for _ in range(probes if form == "probe" else 1)])
     value, width = float(samples.mean()), half_width(samples) if form == "probe" else 0.0
-    return LayerFlatness(Estimate(value, value - width, value + width), form, form != "probe")
+    return LayerFlatness(Probed(value, value - width, value + width), form, form != "probe")

@@ -13,7 +13,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Probed:
     """A value with its 95 % interval."""
 
     value: float

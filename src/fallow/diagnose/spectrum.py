@@ -14,7 +14,7 @@ from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.diagnose.batches import TopOfBatches, top_of_batches
 from fallow.diagnose.checks import Loss
-from fallow.diagnose.intervals import Estimate
+from fallow.diagnose.intervals import Probed
 from fallow.diagnose.lanczos import Eigenvalue, Lanczos, ends
 from fallow.diagnose.products import GIGABYTE, Hessian
 from fallow.diagnose.quadrature import tridiagonal
@@ -33,10 +33,10 @@ class Spectrum:
     largest: Eigenvalue
     smallest: Eigenvalue
     top: tuple[Eigenvalue, ...]  # the k largest, falling
-    trace: Estimate
+    trace: Probed
     density: Density
-    negative_share: Estimate
-    negative_mass: Estimate
+    negative_share: Probed
+    negative_mass: Probed
     converged: bool  # largest, smallest and all of top
     top_of_batches: TopOfBatches | None
     loss: float

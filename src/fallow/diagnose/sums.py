@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fallow.diagnose.intervals import Estimate, half_width
+from fallow.diagnose.intervals import Probed, half_width
 from fallow.diagnose.lanczos import Array
 from fallow.diagnose.quadrature import Rule, Tridiagonal
 
@@ -45,7 +45,7 @@ class Sums:
         self.known, self.probes, self.rest, self.rounding = known, probes, rest, rounding
         self.rules = [probe.gauss() for probe in probes]
 
-    def negative_mass(self) -> Estimate:
+    def negative_mass(self) -> Probed:
         """Σ|λ⁻| / Σ|λ|, a ratio of two means.
 
         A Gauss rule errs where the function has its kink, at 0. A rule with a node just there errs otherwise, so the
@@ -57,7 +57,7 @@ class Sums:
         if self.rules:
             lost, whole = lost + below.mean(), whole + size.mean()
         if whole == 0:
-            return Estimate(0.0, 0.0, 0.0)
+            return Probed(0.0, 0.0, 0.0)
         share = lost / whole
         spread = self.rounding * (self.rest + len(self.known)) / whole
         if self.rules:
@@ -65,7 +65,7 @@ class Sums:
             spread += (half_width(below - share * size) + np.abs(other - below).mean()) / whole
         return _between(share, share - spread, share + spread)
 
-    def share_below(self, point: float) -> Estimate:
+    def share_below(self, point: float) -> Probed:
         """How many of all eigenvalues lie below a point.
 
         The interval spans the bounds that hold for every spectrum with the probes' moments, and the spread of these.
@@ -102,9 +102,9 @@ def _negative(values: Array) -> Array:
     return np.maximum(-values, 0)
 
 
-def _between(value: float, low: float, high: float) -> Estimate:
+def _between(value: float, low: float, high: float) -> Probed:
     """A share, which no interval leaves."""
-    return Estimate(*(float(min(1.0, max(0.0, one))) for one in (value, low, high)))
+    return Probed(*(float(min(1.0, max(0.0, one))) for one in (value, low, high)))
 
 
 def _blurred(grid: Array, nodes: Array, weights: Array, width: float) -> Array:

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fallow.diagnose.intervals import Estimate, half_width
+from fallow.diagnose.intervals import Probed, half_width
 from fallow.diagnose.lanczos import Lanczos, Product
 
 
-def hutch(product: Product, known: Lanczos, probes: int, generator: torch.Generator) -> Estimate:
+def hutch(product: Product, known: Lanczos, probes: int, generator: torch.Generator) -> Probed:
     """The trace with its 95 % interval, exact but for rounding when ``known`` spans the whole space.
 
     >>> matrix = torch.diag(torch.arange(1.0, 101.0))
@@ -32,7 +32,7 @@ def hutch(product: Product, known: Lanczos, probes: int, generator: torch.Genera
     if len(basis) < basis.shape[1]:
         samples = np.array([_sample(product, basis, generator) for _ in range(probes)])
         value, width = value + float(samples.mean()), width + half_width(samples)
-    return Estimate(value, value - width, value + width)
+    return Probed(value, value - width, value + width)
 
 
 def _sample(product: Product, basis: Tensor, generator: torch.Generator) -> float:

@@ -34,12 +34,12 @@ class Seen:
 
 
 @dataclass
-class Watch:
+class Onlooker:
     """An observer of :func:`fallow.fewshot`; what it measures changes nothing of the training.
 
     >>> from fallow.data.tasks import Sinusoid
     >>> from fallow.training.meta import fewshot
-    >>> watch = Watch(tasks=4)
+    >>> watch = Onlooker(tasks=4)
     >>> _ = fewshot(None, Sinusoid(val_tasks=4, test_tasks=4), "l2f", iterations=4, every=2, observer=watch)
     >>> [seen.iteration for seen in watch.seen]
     [2, 4]

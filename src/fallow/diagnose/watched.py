@@ -1,4 +1,4 @@
-"""Figures A to C and G of L2F's supplement, from what a :class:`~fallow.diagnose.watch.Watch` has seen."""
+"""Figures A to C and G of L2F's supplement, from what a :class:`~fallow.diagnose.watch.Onlooker` has seen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def draw(figures: str, seen: Mapping[str, Looks]) -> list[Drawing]:
         if letter not in (*FIGURES, "G"):
             raise unknown("figure", letter, (*FIGURES, "G"))
     if not figures or not seen or not all(seen.values()):
-        raise RequestError("nothing has been seen yet: train with observer=Watch() first")
+        raise RequestError("nothing has been seen yet: train with observer=Onlooker() first")
     return [_conflict(seen) if letter == "G" else _landscape(seen, *FIGURES[letter]) for letter in figures]
 
 

@@ -46,7 +46,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Recipe:
     """A table: its data, its model, and what the paper says L2F gains on MAML, in points."""
 
     file: str
@@ -59,7 +59,7 @@ class Plan:
 
 
 PLANS = {
-    "omniglot-5way": Plan(
+    "omniglot-5way": Recipe(
         "omniglot28.npz",
         "Omniglot, 5-way 1-shot",
         "conv4:width=32",
@@ -71,7 +71,7 @@ PLANS = {
         },
         rotations=True,
     ),
-    "l2f-cifarfs": Plan(
+    "l2f-cifarfs": Recipe(
         "cifar100_sub.npz",
         "L2F, supplement, table B",
         "conv4:width=16",

@@ -23,7 +23,7 @@ from fallow.report.svg import Drawing
 from fallow.reproduce.curves import Curves
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell
-from fallow.semi import Plan, gather, outcome, runs
+from fallow.semi import StudyPlan, gather, outcome, runs
 from fallow.semi.figures import histogram
 from fallow.semi.look import Row, picked
 from fallow.semi.page import trust
@@ -63,7 +63,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Pictures:
     """The weights over the training, over the seeds; images and histogram are the first seed's."""
     data, labels, val = ("digits", 40, 100) if data_dir is None else (str(data_dir / "cifar10_sub.npz"), 250, 500)
     plans = {
-        (form, seed): Plan(data, method, labels, val, model=MODEL, epochs=EPOCHS, steps=STEPS, seed=seed)
+        (form, seed): StudyPlan(data, method, labels, val, model=MODEL, epochs=EPOCHS, steps=STEPS, seed=seed)
         for form, method in {"": METHOD, ", our form": OURS}.items()
         for seed in range(seeds)
     }

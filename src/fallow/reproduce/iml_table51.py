@@ -19,7 +19,7 @@ from typing import Any
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Table, cell
-from fallow.semi import Plan, runs
+from fallow.semi import StudyPlan, runs
 from fallow.semi.training import CONFIDENCE, FIXMATCH, FROZEN, SUPERVISED
 
 SEEDS = 3
@@ -51,7 +51,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
         for seed in range(seeds)
         for form, method in {"plain": METHOD, "ours": OURS}.items()
         for training, one in runs(
-            Plan(data, method, labels, val, model=MODEL, epochs=EPOCHS, steps=STEPS, seed=seed),
+            StudyPlan(data, method, labels, val, model=MODEL, epochs=EPOCHS, steps=STEPS, seed=seed),
             [training for training, of in ROWS.values() if of == form], f"-{key}-{form}-{seed}",
         ).items()
     }  # fmt: skip

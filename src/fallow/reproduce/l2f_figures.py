@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fallow.core.context import Context
 from fallow.data.tasks import Sinusoid
-from fallow.diagnose.watch import Watch
+from fallow.diagnose.watch import Onlooker
 from fallow.diagnose.watched import FIGURES, PANELS, Looks, draw
 from fallow.experiment import heed
 from fallow.report.svg import Drawing
@@ -47,7 +47,7 @@ class Watched(Table):
 
 def look(folder: Path, method: str, seed: int) -> Looks:
     """What meta-training looks like, from its beginning to its end."""
-    watch = Watch(tasks=TASKS)
+    watch = Onlooker(tasks=TASKS)
 
     def observer(ctx: Context) -> None:
         heed()

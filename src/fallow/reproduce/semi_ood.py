@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell, Table, cell
-from fallow.semi import Plan, gather, outcome, runs
+from fallow.semi import StudyPlan, gather, outcome, runs
 from fallow.semi.training import ORACLE, ROWS, controls
 
 SEEDS = 5
@@ -36,13 +36,13 @@ MODEL = "scnn:width=8,dense=64"
 OURS = next(iter(ROWS))
 
 
-def plan(method: str, data_dir: Path | None, seed: int) -> Plan:
+def plan(method: str, data_dir: Path | None, seed: int) -> StudyPlan:
     """What is trained with one seed."""
     how = {"method": method, "labels": LABELS, "model": MODEL, "epochs": EPOCHS, "steps": STEPS, "seed": seed}
     if data_dir is None:
-        return Plan("digits", val=100, ood_classes="7,8,9", **how)  # type: ignore[arg-type]
+        return StudyPlan("digits", val=100, ood_classes="7,8,9", **how)  # type: ignore[arg-type]
     fashion, mnist = (str(data_dir / f"{name}.npz") for name in ("fashion_mnist", "mnist"))
-    return Plan(fashion, val=VALIDATION, images=IMAGES, ood=mnist, **how)  # type: ignore[arg-type]
+    return StudyPlan(fashion, val=VALIDATION, images=IMAGES, ood=mnist, **how)  # type: ignore[arg-type]
 
 
 def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:

@@ -9,7 +9,7 @@ import torch
 
 from fallow.data import FOREIGN, UNKNOWN, Data
 from fallow.report.pictures import Picture, picture
-from fallow.semi.training import Outcome
+from fallow.semi.training import Trained
 
 CLASSES = 20  # more would make a long page
 
@@ -29,7 +29,7 @@ class Row(NamedTuple):
     picks: list[Pick]
 
 
-def origins(data: Data, outcome: Outcome) -> np.ndarray:
+def origins(data: Data, outcome: Trained) -> np.ndarray:
     """The class of every unlabelled image: the known one, or the one that the model sees; `FOREIGN` stays."""
     assert data.unlabelled is not None
     known = data.unlabelled.y.numpy()
@@ -37,7 +37,7 @@ def origins(data: Data, outcome: Outcome) -> np.ndarray:
     return np.where(known == UNKNOWN, outcome.predicted, known)
 
 
-def picked(data: Data, outcome: Outcome) -> list[Row]:
+def picked(data: Data, outcome: Trained) -> list[Row]:
     """A row for each class, and one for foreign images if there are some (thesis, figure 5.2)."""
     assert data.unlabelled is not None
     assert outcome.weights is not None

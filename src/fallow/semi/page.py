@@ -19,7 +19,7 @@ from fallow.report.tags import tag
 from fallow.semi.figures import histogram, taken
 from fallow.semi.look import CLASSES, Row, picked
 from fallow.semi.study import Study, command
-from fallow.semi.training import CONFIDENCE, FIXMATCH, FROZEN, SUPERVISED, Outcome
+from fallow.semi.training import CONFIDENCE, FIXMATCH, FROZEN, SUPERVISED, Trained
 
 
 def write(study: Study) -> Path:
@@ -84,7 +84,7 @@ def _learning(study: Study) -> Drawing | None:
     return lines("Accuracy on validation, %", curves)
 
 
-def _pseudo_labels(main: Outcome) -> Drawing | None:
+def _pseudo_labels(main: Trained) -> Drawing | None:
     """How many pseudo-labels count, and how many of these are right."""
     curves = [
         Line("share of all", taken(main.history, "confident", 100)),

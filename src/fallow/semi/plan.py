@@ -10,7 +10,7 @@ from fallow.base.errors import RequestError, unknown
 from fallow.base.numbers import is_finite, require, require_whole
 from fallow.base.spec import parse
 from fallow.core.settings import Settings
-from fallow.data import BUNDLED, Data, Examples, add_unlabelled, budget, load, mix, set_apart
+from fallow.data import BUNDLED, Data, Examples, add_unlabelled, budget, load, mix_in, set_apart
 from fallow.methods import build
 from fallow.methods.semi.confidence import ConfidenceNetwork
 from fallow.methods.semi.fixmatch import FixMatch
@@ -21,7 +21,7 @@ SOURCES = ("data", "unlabelled", "ood")
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """A method, the images that it may see, and how it is trained; the defaults take minutes on a laptop."""
 
     data: str
@@ -107,7 +107,7 @@ class Plan:
         }
 
 
-def gather(plan: Plan) -> Data:
+def gather(plan: StudyPlan) -> Data:
     """The labelled, validation, test and unlabelled images of a study."""
     data = load(plan.data, seed=plan.seed, size=plan.size)
     if not isinstance(data.train, Examples) or not data.pictures:
@@ -124,5 +124,5 @@ def gather(plan: Plan) -> Data:
     if plan.unlabelled is not None:
         data = add_unlabelled(data, plan.unlabelled)
     if source is not None:
-        data = mix(data, source, plan.ood_share, seed=plan.seed)
+        data = mix_in(data, source, plan.ood_share, seed=plan.seed)
     return data

@@ -16,8 +16,8 @@ from fallow.core.engine import find_device
 from fallow.data import Data
 from fallow.experiment import check, epochs_done, grid, run
 from fallow.semi import training
-from fallow.semi.plan import Plan, gather
-from fallow.semi.training import CONFIDENCE, FROZEN, ROWS, SUPERVISED, Outcome, outcome, runs
+from fallow.semi.plan import StudyPlan, gather
+from fallow.semi.training import CONFIDENCE, FROZEN, ROWS, SUPERVISED, Trained, outcome, runs
 from fallow.training.fit import prepare
 
 
@@ -25,14 +25,14 @@ from fallow.training.fit import prepare
 class Study:
     """What came out, by the name of the training."""
 
-    plan: Plan
+    plan: StudyPlan
     data: Data
-    outcomes: dict[str, Outcome]
+    outcomes: dict[str, Trained]
     folder: Path
     failed: dict[str, str]  # the reasons
 
     @property
-    def main(self) -> Outcome:
+    def main(self) -> Trained:
         """The method that was asked for."""
         return self.outcomes[self.plan.kind]
 
@@ -64,7 +64,7 @@ class Study:
 
 
 def study(
-    plan: Plan,
+    plan: StudyPlan,
     folder: Path,
     *,
     baseline: bool = True,
@@ -108,10 +108,10 @@ def study(
     return done
 
 
-def command(plan: Plan, controls: bool) -> str:
+def command(plan: StudyPlan, controls: bool) -> str:
     """What to type for the same study."""
     words = ["fallow", "semi", plan.data]
-    defaults = Plan(plan.data, labels=1)
+    defaults = StudyPlan(plan.data, labels=1)
     for key, value in plan.describe().items():
         if key != "data" and value is not None and (key == "method" or value != getattr(defaults, key)):
             words += [f"--{key.replace('_', '-')}", str(value)]

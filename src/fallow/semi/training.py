@@ -24,7 +24,7 @@ from fallow.experiment import Run, device, heed
 from fallow.methods.semi.confidence import ConfidenceNetwork
 from fallow.methods.semi.fixmatch import FixMatch
 from fallow.semi.control import CONTROLS, with_validation
-from fallow.semi.plan import Plan, gather
+from fallow.semi.plan import StudyPlan, gather
 from fallow.semi.supervised import supervised
 from fallow.training.fit import fit
 
@@ -46,7 +46,7 @@ IMAGES = "images.safetensors"  # weights and predicted classes of the unlabelled
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Trained:
     """What a training gave."""
 
     name: str
@@ -65,7 +65,7 @@ class Outcome:
         return {key: getattr(self, key) for key in keys}
 
 
-def controls(plan: Plan) -> list[str]:
+def controls(plan: StudyPlan) -> list[str]:
     """Of a confidence network: itself, and every training that its number must be compared with."""
     oracle = [ORACLE] if plan.foreign else []
     return [
@@ -74,7 +74,7 @@ def controls(plan: Plan) -> list[str]:
     ]  # fmt: skip
 
 
-def runs(plan: Plan, names: Sequence[str], mark: str = "") -> dict[str, Run]:
+def runs(plan: StudyPlan, names: Sequence[str], mark: str = "") -> dict[str, Run]:
     """The trainings of these names as runs, whose own names end with ``mark``; a frozen network is learned before."""
     found = {}
     for name in names:
@@ -89,7 +89,7 @@ def runs(plan: Plan, names: Sequence[str], mark: str = "") -> dict[str, Run]:
 
 def train(folder: Path, name: str, how: dict[str, Any], frozen: str | None, **sources: str) -> dict[str, Any]:
     """Train what the name says, and leave in the folder what it makes of the unlabelled images."""
-    plan = Plan(**how | sources)
+    plan = StudyPlan(**how | sources)
     data = gather(plan)
     method = _method(plan, name, folder.parent / frozen / "confidence.safetensors" if frozen else None)
     with warnings.catch_warnings():
@@ -106,7 +106,7 @@ def train(folder: Path, name: str, how: dict[str, Any], frozen: str | None, **so
     return accuracies | {"seconds": result.seconds, "auroc": told, "ran_away": ran_away}
 
 
-def outcome(name: str, folder: Path, value: dict[str, Any]) -> Outcome:
+def outcome(name: str, folder: Path, value: dict[str, Any]) -> Trained:
     """What a training gave, from its folder and its value."""
     history = RunFolder(folder).history()
     try:
@@ -114,10 +114,10 @@ def outcome(name: str, folder: Path, value: dict[str, Any]) -> Outcome:
     except (OSError, SafetensorError) as error:
         lost = f"{folder / IMAGES} is damaged ({first_line(error)})"
         raise WorkError(f"{lost}: delete {folder}, and the same command trains it again") from error
-    return Outcome(name, history=history, **value | images)
+    return Trained(name, history=history, **value | images)
 
 
-def _method(plan: Plan, name: str, file: Path | None) -> FixMatch:
+def _method(plan: StudyPlan, name: str, file: Path | None) -> FixMatch:
     """The method behind a name; ``file`` holds the network that is frozen."""
     chosen = plan.chosen()
     base = name.removesuffix(MORE).removesuffix(FROZEN)

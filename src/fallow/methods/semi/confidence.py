@@ -18,8 +18,8 @@ from fallow.base.seeds import mix
 from fallow.core.context import Batch, Context
 from fallow.data import FOREIGN
 from fallow.data.augment import augment
+from fallow.data.batching import generator
 from fallow.data.normalise import normalise
-from fallow.data.plan import generator
 from fallow.evaluate.separation import auroc
 from fallow.hypergradients.inner import Inner
 from fallow.hypergradients.products import flat, shaped
@@ -109,7 +109,9 @@ class ConfidenceNetwork(FixMatch):
         if self.learns and ctx.val is None:
             raise RequestError("confidence learns on validation labels, and there are none: give val above 0")
         if self.source == "oracle" and not (self.origin == FOREIGN).any():
-            raise RequestError("source=oracle knows foreign images, and there are none: mix some in by fallow.data.mix")
+            raise RequestError(
+                "source=oracle knows foreign images, and there are none: mix some in by fallow.data.mix_in"
+            )
         body = build(self.network, ctx.model, ctx.initialiser, ctx.data.shape, mix(ctx.settings.seed, META))
         bounded, even = self.form != "plain", self.source != "untrained"
         self.confidence = Confidence(body, bounded=bounded, even=even).to(ctx.device, self.kind).eval()

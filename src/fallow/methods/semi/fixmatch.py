@@ -16,8 +16,8 @@ from fallow.core.method import Cost, Method
 from fallow.core.settings import Settings
 from fallow.data import FOREIGN, UNKNOWN
 from fallow.data.augment import apply, draw, resolve
+from fallow.data.batching import UNLABELLED, VIEWS, Batching, generator
 from fallow.data.normalise import normalise
-from fallow.data.plan import UNLABELLED, VIEWS, Plan, generator
 from fallow.data.strong import apply_strong, draw_strong
 from fallow.methods.averaging import Averaging
 from fallow.weights import exempt
@@ -92,7 +92,7 @@ class FixMatch(Method):
     def begin(self, ctx: Context) -> None:
         data = ctx.data
         self.policy = ctx.settings.augment
-        self.plan_ = Plan(len(data.train), ctx.settings.batch_size, ctx.engine.global_rank, ctx.engine.world_size)
+        self.plan_ = Batching(len(data.train), ctx.settings.batch_size, ctx.engine.global_rank, ctx.engine.world_size)
         self.kind = next(ctx.model.parameters()).dtype
         self.images = data.unlabelled.x.to(ctx.device)
         self.origin = data.unlabelled.y.to(ctx.device)  # to look at what happens, never to learn from

@@ -19,16 +19,16 @@ EVAL_EXAMPLES, EVAL_BYTES, EVAL_BYTES_ELSEWHERE = 512, 4 << 20, 64 << 20
 
 
 @dataclass(frozen=True)
-class Plan:
+class Batching:
     """The batches of an epoch over ``n`` examples; ``batch_size`` counts those of all processes together.
 
     The sizes differ by at most one, so that no runt batch comes last (batch normalisation chokes on one
     example). Each process takes a contiguous slice of each batch; together they take all of it.
 
-    >>> plan = Plan(n=10, batch_size=4)
+    >>> plan = Batching(n=10, batch_size=4)
     >>> [plan.batch(step) for step in range(plan.steps)]
     [(0, 4), (4, 7), (7, 10)]
-    >>> [Plan(n=10, batch_size=4, rank=rank, world=2).mine(1) for rank in (0, 1)]
+    >>> [Batching(n=10, batch_size=4, rank=rank, world=2).mine(1) for rank in (0, 1)]
     [(4, 5), (5, 7)]
     """
 
