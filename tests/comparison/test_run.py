@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+import fallow
 from fallow import Predictor, methods, models
 from fallow.base.errors import RequestError, WorkError
 from fallow.base.lock import locked
@@ -592,3 +593,15 @@ def test_a_factory_that_raises_is_refused(data: str, tmp_path: Path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RequestError, match="mine:net failed: OSError: no such file"):
         ran(plan(data, models=["mine:net"]), tmp_path / "out")
+
+
+def test_images_whose_labels_are_not_kept_can_be_learned_from(tmp_path: Path) -> None:
+    """FixMatch stands beside methods that see the labels alone; all have the same labels and the same test set."""
+    done = fallow.compare(
+        "digits", "fixmatch:ratio=1,steps=4,ema", models=MODEL, seeds=1, train=60, generations=1, epochs=2,
+        workers=1, out=tmp_path / "c",
+    )  # fmt: skip
+    assert {o.method.partition(":")[0] for o in done.outcomes.values() if o.reason is None} >= {"fixmatch", "ema"}
+    data = next(iter(done.loaded.values()))
+    assert len(data.train) == 60
+    assert data.unlabelled is not None

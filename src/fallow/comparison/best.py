@@ -89,9 +89,9 @@ def _mistakes(predictor: Predictor, comparison: Comparison, winner: Outcome) -> 
 
 def _test(comparison: Comparison, winner: Outcome) -> tuple[Tensor, Tensor]:
     """The winner's own test split: every seed may have another."""
-    from fallow.data import load
+    from fallow.comparison.work import read
 
-    part = load(comparison.source_of(winner), seed=winner.seed, **comparison.plan.load_options()).test
+    part = read(comparison.source_of(winner), winner.seed, comparison.plan.load_options()).test
     assert isinstance(part, Examples | Files)
     most = MOST if isinstance(part, Examples) else MOST // 10  # files have to be decoded
     few = torch.linspace(0, len(part) - 1, min(len(part), most)).long()  # evenly: they may be sorted by class

@@ -121,7 +121,11 @@ class Plan:
 
     def load_options(self) -> dict[str, Any]:
         """How to load a data set, besides its seed."""
-        return {key: getattr(self, key) for key in ("train", "val", "size", "strict", "as_", "groups")}
+        from fallow.methods import build
+
+        rest = self.train is not None and any(build(method).semi for method in self.methods)
+        how = {key: getattr(self, key) for key in ("train", "val", "size", "strict", "as_", "groups")}
+        return how | {"rest": rest}  # what --train leaves out can be learned from without its labels
 
     def rules(self, metric: Metric) -> Rules:
         """What is frozen for every race."""

@@ -17,7 +17,7 @@ from fallow.comparison.findings import Findings, find
 from fallow.comparison.plan import Plan
 from fallow.comparison.policy import outcome, runs
 from fallow.comparison.race import BASELINE, CONTROLS, Outcome
-from fallow.comparison.work import absolute
+from fallow.comparison.work import absolute, read
 from fallow.evaluate.metrics import Metric
 from fallow.experiment import Experiment, Run, State, opened
 
@@ -107,10 +107,8 @@ def begun(plan: Plan, folder: Path) -> Iterator[tuple[Comparison, Experiment]]:
 
 def _loaded(plan: Plan, known: dict[str, Any] | None = None) -> dict[str, Any]:
     """The data sets of a plan, of its first seed."""
-    from fallow.data import load
-
     known = known or {}
-    return {s: known.get(s) or load(s, seed=plan.seed, **plan.load_options()) for s in plan.data}
+    return {s: known.get(s) or read(s, plan.seed, plan.load_options()) for s in plan.data}
 
 
 def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder: Path) -> None:

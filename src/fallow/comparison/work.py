@@ -48,9 +48,21 @@ def train(
 
 @lru_cache(maxsize=2)  # the runs of a seed come one after another; a worker may have loaded another version before
 def _load(source: str, options: str, seed: int, version: str) -> Any:
-    from fallow.data import load
+    return read(source, seed, json.loads(options))
 
-    return load(source, seed=seed, **json.loads(options))
+
+def read(source: str, seed: int, options: dict[str, Any]) -> Any:
+    """The data of a seed; with ``rest``, the images whose labels are not kept stay as unlabelled ones."""
+    from fallow.data import budget, load
+
+    how = dict(options)
+    if not how.pop("rest"):
+        return load(source, seed=seed, **how)
+    labels = how.pop("train")
+    whole = load(source, seed=seed, **how)
+    share = round(labels * how["val"] / (1 - how["val"]))
+    held = 0 if whole.val is None else len(whole.val)  # type: ignore[arg-type]
+    return budget(whole, labels, val=min(held, max(len(whole.classes), share)), seed=seed)
 
 
 def absolute(source: str, root: str) -> str:

@@ -59,6 +59,7 @@ class Method:
     forgets: ClassVar[frozenset[str]] = frozenset()  # the parts it disturbs: "early", "late"
     cost: ClassVar[Cost] = Cost()
     tasks: ClassVar[bool] = False  # learns from tasks (few-shot), not from labelled examples
+    semi: ClassVar[bool] = False  # learns from unlabelled examples, too
     exclusive: ClassVar[str] = ""  # what only one of the methods that name it here can decide
 
     @property
@@ -223,6 +224,11 @@ class Together(Method):
     def tasks(self) -> bool:  # type: ignore[override]
         """Whether they learn from tasks: all do, or none."""
         return self.methods[0].tasks
+
+    @property
+    def semi(self) -> bool:  # type: ignore[override]
+        """Whether one of the methods is."""
+        return any(method.semi for method in self.methods)
 
     @property
     def generational(self) -> bool:  # type: ignore[override]

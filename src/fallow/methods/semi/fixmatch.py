@@ -43,6 +43,7 @@ class FixMatch(Method):
 
     name = "fixmatch"
     summary = "learns from unlabelled images too: what is sure on a weak view must hold on a strong one"
+    semi = True
 
     threshold: float = 0.95  # τ
     weight: float = 1.0  # λ_u
