@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from fallow.comparison.yardsticks import said
 from fallow.report.shown import Shown
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def verdicts(comparison: Comparison, findings: Findings) -> None:
         _print(setting, comparison.plan.seeds)
         for ensemble in ensembles(comparison, setting):
             print(ensemble.sentence(Shown.of(setting.metric).full(ensemble.test, 2)))
+    _yardsticks(comparison)
     if findings.across is not None and findings.across.methods:
         _across(findings.across)
     print(f"\n{findings.sentence}")
@@ -34,6 +36,17 @@ def verdicts(comparison: Comparison, findings: Findings) -> None:
         if comparison.loaded[comparison.source_of(findings.winner)].pictures:
             print(f"  fallow predict {shlex.quote(str(comparison.folder))} image.png")
     print(f"report: {comparison.folder / 'report.html'}")
+
+
+def _yardsticks(comparison: Comparison) -> None:
+    """What ordinary learners reach, and where no network beats them."""
+    shown = Shown.of(comparison.metric)
+    for data in comparison.labels.values():
+        rows = [f"{row.name} {shown.full(row.mean, 2)}" for row in comparison.yardsticks if row.data == data]
+        if rows:
+            print(f"\nyardsticks on {data}, seconds of ordinary learners: {', '.join(rows)}")
+    for sentence in said(comparison, comparison.yardsticks):
+        print(sentence)
 
 
 def _failures(comparison: Comparison) -> None:

@@ -149,6 +149,7 @@ def execute(
 
     from fallow.comparison.policy import epochs, policy
     from fallow.comparison.run import begun
+    from fallow.comparison.yardsticks import measured
     from fallow.core.engine import find_device
     from fallow.experiment import check, epochs_done
 
@@ -176,6 +177,7 @@ def execute(
         )
         seconds = (experiment.store.read("seconds") or 0.0) + comparison.state.seconds()
         experiment.store.write("seconds", seconds)
+        comparison.yardsticks = measured(comparison, experiment.store)
         found = _diagnose(comparison, diagnosing) if diagnose else None
         _report(comparison, seconds, found)
     return comparison
@@ -185,6 +187,7 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
     from fallow.comparison.best import keep
     from fallow.comparison.ensemble import ensembles
     from fallow.comparison.page import About, write
+    from fallow.comparison.yardsticks import said
     from fallow.core.record import versions
     from fallow.report.shown import Shown
 
@@ -213,6 +216,8 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
         notes=list(dict.fromkeys(notes)),
         budget=plan.budget,
         seconds=seconds,
+        yardsticks=comparison.yardsticks,
+        beaten=said(comparison, comparison.yardsticks),
     )
     named = [comparison.named(outcome) for outcome in comparison.outcomes.values()]
     write(comparison.folder, findings, named, best, about, found, Shown.of(comparison.metric))

@@ -22,13 +22,14 @@ from fallow.evaluate.statistics import binomial_test
 from fallow.report import words
 from fallow.report.page import Page, Section, environment
 from fallow.report.pictures import picture
-from fallow.report.pieces import figure, figures, heading
+from fallow.report.pieces import figure, figures, heading, paragraph, table
 from fallow.report.shown import ACCURACY, Shown
 from fallow.report.svg import Drawing
 from fallow.report.tags import tag
 
 if TYPE_CHECKING:
     from fallow.comparison.best import Best
+    from fallow.comparison.yardsticks import Measured
     from fallow.diagnose.run import Diagnosis
 
 OURS = re.compile(r"(.+-)?(ranking|to-control|to-normal|race|cost|curves|confusion)\.svg")
@@ -48,6 +49,8 @@ class About:
     notes: list[str]  # sentences on the data: skipped, resized
     budget: str  # what is equal: "passes" or "steps"
     seconds: float  # the whole comparison
+    yardsticks: Sequence[Measured] = ()
+    beaten: Sequence[str] = ()  # sentences on data where no network beats them
 
 
 def write(
@@ -99,6 +102,8 @@ def _page(
             sections.append(Section(part.setting.name, [about_it, *below], part.anchor))
     if findings.across is not None:
         sections.append(Section("All settings together", [say.together(_across(findings.across))], "across"))
+    if about.yardsticks:
+        sections.append(Section("Yardsticks", _yardsticks(about, shown), "yardsticks"))
     if diagnosis is not None:
         sections.append(Section("Why", _why(diagnosis), "why"))
     if best is not None:
@@ -190,8 +195,8 @@ def _best(best: Best, findings: Findings) -> dict[str, Any]:
     home = best.weights.parent
     run = home.parent if home.name == "best" else home  # a comparison answers for its best model
     images = any(len(s.described["shape"]) == 3 for s in findings.settings if s.data == best.outcome.data)
-    table, names = best.confusion, best.classes
-    wrong = [(table[i][j], i, j) for i in range(len(table)) for j in range(len(table)) if i != j and table[i][j]]
+    counts, names = best.confusion, best.classes
+    wrong = [(counts[i][j], i, j) for i in range(len(counts)) for j in range(len(counts)) if i != j and counts[i][j]]
     wrong.sort(key=lambda found: (-found[0], found[1], found[2]))
     return {
         "outcome": best.outcome,
@@ -204,15 +209,26 @@ def _best(best: Best, findings: Findings) -> dict[str, Any]:
                 words.brief(names[i], 60),
                 words.breakable(words.brief(names[j], 60)),
                 words.count(times),
-                f"{words.percent(times / sum(table[i]))} %",
+                f"{words.percent(times / sum(counts[i]))} %",
             )
             for times, i, j in wrong[:CONFUSIONS]
         ],
         "kinds": len(wrong),
         "wrong": sum(found[0] for found in wrong),
-        "tested": sum(map(sum, table)),
+        "tested": sum(map(sum, counts)),
         "mistakes": [(mistake, picture(mistake.image)) for mistake in best.mistakes],
     }
+
+
+def _yardsticks(about: About, shown: Shown) -> list[Markup]:
+    """Ordinary learners on the same splits."""
+    rows = [
+        [row.data, row.name, shown.value(row.mean), " ".join(shown.value(value) for value in row.test)]
+        for row in about.yardsticks
+    ]
+    caption = f"Test {shown.words}{shown.unit}: the mean, and by seed."
+    note = "Seconds of ordinary learners on the same splits, outside the race's questions."
+    return [paragraph(note, *about.beaten), table(caption, ["Data", ("Learner", ""), "Test", ("By seed", "")], rows)]
 
 
 def _why(diagnosis: Diagnosis) -> list[Markup]:

@@ -18,6 +18,7 @@ from fallow.comparison.plan import Plan
 from fallow.comparison.policy import outcome, runs
 from fallow.comparison.race import BASELINE, CONTROLS, Outcome
 from fallow.comparison.work import absolute, read
+from fallow.comparison.yardsticks import Measured
 from fallow.evaluate.metrics import Metric
 from fallow.experiment import Experiment, Run, State, opened
 
@@ -30,6 +31,7 @@ class Comparison:
     plan: Plan
     loaded: dict[str, Any]  # source → Data, of the first seed
     state: State = field(default_factory=State)
+    yardsticks: list[Measured] = field(default_factory=list)  # what ordinary learners reach on the same splits
 
     def __repr__(self) -> str:
         data, done = " and ".join(self.labels.values()), len(self.state.outcomes)
@@ -205,6 +207,7 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
                 "out": str(comparison.folder),
                 "plan": comparison.plan.describe(),
                 "rows": rows,
+                "yardsticks": [dataclasses.asdict(row) for row in comparison.yardsticks],
                 "ensembles": [
                     {"data": setting.data, "model": setting.model, **each._asdict()}
                     for setting in findings.settings

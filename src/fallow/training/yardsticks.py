@@ -8,8 +8,7 @@ extra trees      300 trees (Geurts et al. 2006), up to 1,024 values          bag
 boosted trees    histogram boosting (Ke et al. 2017), of tables              boosted, takes inputs as they are
 ===============  ==========================================================  ==============================
 
-``inputs`` are raw values, or features of a pretrained network (:mod:`fallow.training.features`). Masks have the
-majority alone.
+``inputs`` are raw values, or features that are given. Masks have the majority alone.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ class Finetune(FewShot):
         tasks = self.tasks_data = ctx.data
         self.features = Features(ctx.model)
         self.try_out(ctx, self.features)
-        self.head = nn.Linear(self.features.width, tasks.count("train")).to(ctx.device)
+        self.kind = next(ctx.model.parameters()).dtype
+        self.head = nn.Linear(self.features.width, tasks.count("train")).to(ctx.device, self.kind)
         first = ctx.optimizer.param_groups[0]
         ctx.optimizer.add_param_group({"params": list(self.head.parameters()), "base_lr": first["base_lr"]})
 
@@ -79,7 +80,7 @@ class Finetune(FewShot):
         for step in range(ctx.clock.step, ctx.clock.steps):
             seed = mix(ctx.settings.seed, BATCHES, ctx.clock.epoch_index, step)
             x, y = self.tasks_data.examples("train", self.batch, seed, ctx.device)
-            yield x.tensor_split(world)[rank], y.tensor_split(world)[rank]
+            yield x.tensor_split(world)[rank].to(self.kind), y.tensor_split(world)[rank]
 
     def loss(self, ctx: Context, batch: Any) -> Tensor:
         x, y = batch

@@ -1,0 +1,78 @@
+"""What seconds of ordinary learners reach on the same splits: rows beside the race, outside its questions."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fallow.comparison.work import read
+
+if TYPE_CHECKING:
+    from fallow.comparison.run import Comparison
+    from fallow.experiment.store import Store
+
+SEEDS = 4  # of which the learners see the splits: their spread is that of the splits
+LARGE = 20_000_000  # values in the training part from which on they would take minutes
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One learner on one data set, by seed."""
+
+    data: str
+    name: str
+    test: list[float]  # the metric
+    val: list[float]
+
+    @property
+    def mean(self) -> float:
+        """On test."""
+        return statistics.fmean(self.test)
+
+
+def measured(comparison: Comparison, store: Store) -> list[Measured]:
+    """The yardsticks of every data set, measured once and kept with the comparison."""
+    from fallow.training.yardsticks import yardsticks
+
+    kept: dict[str, Any] = store.read("yardsticks") or {}
+    plan, metric = comparison.plan, comparison.metric.name
+    for source, data in comparison.loaded.items():
+        if data.describe()["sizes"]["train"] * _values(data.shape) > LARGE:
+            continue
+        for seed in range(plan.seed, plan.seed + min(SEEDS, plan.seeds)):
+            key = f"{source} {seed} {metric}"
+            if key not in kept:
+                loaded = data if seed == plan.seed else read(source, seed, plan.load_options())
+                found = yardsticks(loaded, metric=metric, seed=seed)
+                kept[key] = {each.name: [each.metrics[part][metric] for part in ("test", "val")] for each in found}
+                store.write("yardsticks", kept)
+    rows: dict[tuple[str, str], list[list[float]]] = {}
+    for source in comparison.loaded:
+        for seed in range(plan.seed, plan.seed + min(SEEDS, plan.seeds)):
+            for name, values in kept.get(f"{source} {seed} {metric}", {}).items():
+                rows.setdefault((comparison.labels[source], name), []).append(values)
+    return [Measured(data, name, *map(list, zip(*values, strict=True))) for (data, name), values in rows.items()]
+
+
+def _values(shape: tuple[int, ...]) -> int:
+    count = 1
+    for side in shape:
+        count *= side
+    return count
+
+
+def said(comparison: Comparison, rows: list[Measured]) -> list[str]:
+    """A sentence for every data set of which no network beats the best yardstick, chosen on validation."""
+    metric, found = comparison.metric, []
+    for setting in comparison.findings().settings:
+        here = [row for row in rows if row.data == setting.data]
+        networks = [row for row in setting.rows if row.estimate is not None]
+        if not here or not networks:
+            continue
+        best = max(here, key=lambda row: metric.worth(statistics.fmean(row.val)))
+        strongest = max(networks, key=lambda row: metric.worth(row.validation))
+        assert strongest.estimate is not None
+        if metric.worth(strongest.estimate.mean) <= metric.worth(best.mean):
+            found.append(f"On {setting.data}, no network beats {best.name}, which takes seconds.")
+    return found
