@@ -136,7 +136,7 @@ def test_a_training_that_fails_is_told(semi: Run, monkeypatch: pytest.MonkeyPatc
         found = semi(*words)
         assert found.code == 1
         assert re.search(r"\nsupervised +failed: the <b>loss became nan\n", found.out)
-        assert found.err == "fallow: trainings that failed: 1, first supervised: the <b>loss became nan\n"
+        assert found.troubles == "fallow: trainings that failed: 1, first supervised: the <b>loss became nan\n"
         assert "failed: the &lt;b&gt;loss became nan" in Path("a/semi.html").read_text("utf-8")
         when["fixmatch"] = True
         patch.setattr(training, "fit", failed)
