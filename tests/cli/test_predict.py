@@ -81,7 +81,7 @@ def test_a_comparison_uses_its_winner(run: Run, cats: Path) -> None:
         (["run", "run/metrics.jsonl"], "metrics.jsonl is of no known kind"),
         (["run", "broken.png"], "broken.png cannot be read as PNG or JPEG"),
         (["run", "text.png"], "text.png cannot be read as PNG or JPEG"),
-        (["gone", "images/cat/0.png"], "gone holds no run: give the folder of a run, or of a comparison"),
+        (["gone", "images/cat/0.png"], "gone holds no run, or its run.json is damaged: give the folder of a run"),
         (["images", "images/cat/0.png"], "images holds no run"),
         (["strange", "images/cat/0.png"], "strange holds no run"),
         (["half", "images/cat/0.png"], "half has no best.safetensors: the run is not finished: resume it first"),

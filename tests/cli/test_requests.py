@@ -143,7 +143,7 @@ def test_an_error_of_several_lines_becomes_one(run: Run, monkeypatch: pytest.Mon
     def fit(*_: object, **__: object) -> None:
         raise WorkError("first\nsecond")
 
-    monkeypatch.setattr(fitting, "fit", fit)
+    monkeypatch.setattr(fitting, "prepare", fit)
     assert run("train", "digits").refused(1) == "first second"
 
 
@@ -153,7 +153,7 @@ def test_what_the_system_refuses_is_a_line_too(run: Run, monkeypatch: pytest.Mon
     def fit(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", "/root/x")
 
-    monkeypatch.setattr(fitting, "fit", fit)
+    monkeypatch.setattr(fitting, "prepare", fit)
     assert run("train", "digits").refused(1) == "/root/x: Permission denied"
 
 
@@ -163,6 +163,6 @@ def test_a_bug_is_not_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def fit(*_: object, **__: object) -> None:
         raise KeyError("oops")
 
-    monkeypatch.setattr(fitting, "fit", fit)
+    monkeypatch.setattr(fitting, "prepare", fit)
     with pytest.raises(KeyError):
         run("train", "digits")

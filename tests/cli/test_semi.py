@@ -168,10 +168,10 @@ def test_names_of_classes_cannot_break_the_page(run: Run, images: Path, tmp_path
     [
         (("--labels", 5000), "labels=5000 is more than the 1150 labelled training images there are"),
         (("--labels", 5), "labels=5 would leave class '5' without one: ask for at least 10"),
-        (("--labels", 0), "labels is 0: at least 1 is needed"),
+        (("--labels", 0), "labels is 0: it must be a whole number from 1"),
         (("--unlabelled", "empty"), "empty is empty: give a folder with PNG or JPEG images"),
         (("--ood", "empty"), "empty is empty"),
-        (("--ood", "more", "--ood-share", "1"), "the foreign share is 1.0: it must be above 0 and below 1"),
+        (("--ood", "more", "--ood-share", "1"), "ood_share is 1.0: it must be above 0 and below 1"),
         (("--ood-classes", "nine"), "unknown class 'nine'"),
         (("--ood-classes", "9", "--ood", "more"), "give one of the two"),
         (("--method", "fixmach"), "unknown method 'fixmach': did you mean 'fixmatch'?"),

@@ -55,8 +55,11 @@ def test_json_is_one_object_and_nothing_else(train: Run) -> None:
 
 
 def test_every_run_gets_a_folder_of_its_own(train: Run) -> None:
-    for name in ("synthetic_n_test=16-seal_share=0.5-seed0", "synthetic_n_test=16-seal_share=0.5-seed0-2"):
-        assert train("--method", "seal:share=0.5", "--json").done()
+    for name in (
+        "synthetic_n_test=16-seal_share=0.5_scale=1.0-seed0",
+        "synthetic_n_test=16-seal_share=0.5_scale=1.0-seed0-2",
+    ):
+        assert train("--method", "seal:share=0.5,scale=1.0", "--json").done()
         assert (Path("runs") / name / "result.json").exists(), list(Path("runs").iterdir())
 
 

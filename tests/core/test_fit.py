@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +14,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import fallow
 from fallow import methods
 from fallow.base.errors import RequestError, WorkError
-from fallow.core import loop
 from fallow.core.method import Method
-from fallow.training.fit import prepare, result_of
-from tests.conftest import small_images
 from tests.core.small import TINY, Net, equal, points, weights
 
 
@@ -250,23 +246,6 @@ def test_the_test_split_waits_for_the_end_if_asked() -> None:
     assert at_end.best == every.best
     looked = ["test_accuracy" in record["last"] for record in at_end.generations]
     assert looked == [False, True]
-
-
-def test_convolutions_train_in_channels_last_and_come_back_contiguous(tmp_path: Path) -> None:
-    """Also after a resumption: the bits of a step depend on how the weights lie."""
-    settings = {"epochs": 2, "generations": 1, "out": tmp_path}
-
-    def lies_so(weight: torch.Tensor) -> bool:
-        return weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
-
-    ctx = prepare("scnn:width=4", small_images(), "ema", **settings)
-    assert lies_so(ctx.model.conv2.conv.weight)
-    loop.run(ctx)
-    assert lies_so(ctx.optimizer.state[ctx.model.conv2.conv.weight]["momentum_buffer"])
-    again = prepare("scnn:width=4", small_images(), "ema", resume=True, **settings)
-    assert lies_so(again.model.conv2.conv.weight)
-    assert lies_so(again.optimizer.state[again.model.conv2.conv.weight]["momentum_buffer"])
-    assert all(weight.is_contiguous() for weight in result_of(again).network.parameters())
 
 
 def test_nesterov_looks_ahead_by_its_momentum() -> None:

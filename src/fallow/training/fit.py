@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import convert_conv2d_weight_memory_format
 from typing_extensions import Unpack
 
 from fallow import methods, models
@@ -33,8 +32,6 @@ from fallow.weights import own_initialiser
 from fallow.weights.layers import layer_of
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
-
-CHANNELS_LAST = ("cpu", "cuda")  # devices whose convolutions are faster so (`python -m benchmarks loop`)
 
 
 @dataclass
@@ -153,9 +150,6 @@ def prepare(
         raise RequestError("patience waits for a lower validation loss: give val above 0, or no patience")
     net, factory, described = problem.network(model, settings.input_size)
     pretrained = models.load_weights(net, Path(weights)) if weights is not None else None
-    if engine.device.type in CHANNELS_LAST and not method.tasks:  # tasks have weights of their own each, by vmap
-        # the weights decide: a convolution brings its input into their format, and all that follows stays in it
-        convert_conv2d_weight_memory_format(net, torch.channels_last)
     ctx = Context(
         net, problem, method, settings, engine=engine, wrapped=engine.setup_module(net),
         optimizer=_optimizer(net, optimizer, settings), loss=loss, run=run,
@@ -267,7 +261,6 @@ def result_of(ctx: Context) -> Result:
         ctx.folder.save_weights("best", result.best_state())
         ctx.folder.save_outputs(ctx.outputs)
         ctx.folder.finish(result.describe())
-    convert_conv2d_weight_memory_format(result.model, torch.contiguous_format)  # as anyone expects weights to lie
     return result
 
 
