@@ -1,5 +1,4 @@
-"""What fallow's loop costs: ``fit`` against a bare PyTorch loop, ``seal`` and ``llf`` against ``normal``, and what
-convolutions with weights in channels_last gain: images a second, and the time of a step against contiguous weights.
+"""What fallow's loop costs: ``fit`` against a bare PyTorch loop, ``seal`` and ``llf`` against ``normal``.
 
 The bare loop is what a careful person writes by hand: tensors in memory, a permutation an epoch, a fused SGD,
 the cosine set by hand; ``*_default`` uses torch's default SGD and ``CosineAnnealingLR`` instead.

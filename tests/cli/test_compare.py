@@ -89,7 +89,7 @@ def test_again_with_more_seeds(compare: Run) -> None:
     told(compare("digits", "--train", 60, "--out", "out"))
     before = state(Path("out"))
     _, err = told(compare("digits", "--train", 60, "--out", "out", "--seeds", 2))
-    assert "3 of 6 runs are done already" in err
+    assert "3 runs are done already" in err
     assert len([line for line in err if line.startswith("[")]) == 3
     assert before.items() <= state(Path("out")).items()
     out, err = told(compare("digits", "--train", 60, "--out", "out", "--seeds", 2))
@@ -377,7 +377,7 @@ def test_a_terminal_shows_a_live_table_and_ctrl_c_stops(run: Run) -> None:
     done = len(list(Path("out").glob("runs/*/outcome.json")))
     assert 0 < done < 6
     out, err = told(run(*words))
-    assert f"{done} of 6 runs are done already" in err
+    assert f"{done} {'run is' if done == 1 else 'runs are'} done already" in err
     assert out.count("2/2") == 3
 
 

@@ -86,8 +86,8 @@ class Live:
 
     def _begin(self, state: State) -> None:
         self.begun, self.seen = True, set(state.outcomes)
-        if self.seen and len(self.seen) < len(state.runs):
-            say(f"{len(self.seen)} of {len(state.runs)} runs are done already")
+        if self.seen:
+            say(f"{len(self.seen)} {'run is' if len(self.seen) == 1 else 'runs are'} done already")
         if sys.stderr.isatty() and not display.QUIET:
             from rich.console import Console
             from rich.live import Live as RichLive
