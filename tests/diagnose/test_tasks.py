@@ -177,10 +177,10 @@ def test_looking_changes_nothing_and_the_training_stays_to_the_bit() -> None:
     assert watch.seen[-1].describe()["conflict"]["tasks"] == 5
     looks = [seen.describe() for seen in watch.seen]
     for figure in "ABCG":
-        picture = draw(figure, {"L2F": looks, "again": looks})
-        assert "<svg" in picture
-        assert "again" in picture
-        assert picture == draw(figure, {"L2F": looks, "again": looks})
+        (picture,) = draw(figure, {"L2F": looks, "again": looks})
+        assert b"<svg" in picture.file()
+        assert b"again" in picture.file()
+        assert [picture] == draw(figure, {"L2F": looks, "again": looks})
 
 
 def test_batch_norm_keeps_its_statistics_and_its_mode() -> None:
