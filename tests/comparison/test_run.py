@@ -27,6 +27,7 @@ from fallow.comparison.best import keep
 from fallow.comparison.plan import Plan
 from fallow.comparison.policy import epochs
 from fallow.comparison.run import Comparison, describe
+from fallow.comparison.work import read
 from fallow.core import checkpoint, loop
 from fallow.core.context import Batch, Context
 from fallow.core.method import Method
@@ -165,7 +166,7 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(
     assert setting.row("explode").verdict == "failed"
     assert sorted(setting.row("stumble").scores) == [0, 2]
     assert setting.row("stumble").to_control is not None
-    assert sorted(setting.row("ema").scores) == [0, 1, 2]
+    assert sorted(setting.row("ema").scores)[:2] == [0, 1]  # what is decided at the first look runs no more
     assert "explode failed" in done.findings().sentence
     assert (out / "report.html").exists()
     assert {row["status"] for row in results(out)} == {"done", "failed"}
@@ -572,7 +573,7 @@ def test_the_best_model_is_the_winners(score: str, tmp_path: Path) -> None:
 
 
 def part(seed: int, done: Comparison) -> Any:
-    return load("digits", seed=seed, **done.plan.load_options()).test
+    return read("digits", seed, done.plan.load_options()).test
 
 
 def test_the_snippet_of_a_model_that_takes_no_images(data: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from fallow.base.errors import RequestError
 from fallow.data import FOREIGN, UNKNOWN, Data, Examples
 from fallow.methods import FixMatch
 from fallow.report.charts import Line, lines
-from fallow.semi import Outcome, StudyPlan, Supervised, gather
+from fallow.semi import StudyPlan, Supervised, Trained, gather
 from fallow.semi.figures import histogram
 from fallow.semi.look import picked
 from fallow.semi.study import command
@@ -62,7 +62,7 @@ def test_highest_median_and_lowest_of_each_class() -> None:
     y = torch.tensor([0, 0, 0, UNKNOWN, 1, FOREIGN, FOREIGN])
     data = Data("d", Examples(x, y.clamp(min=0)), None, None, ["a", "b"], (1, 4, 4), unlabelled=Examples(x, y))
     weights = np.array([0.5, 1.5, 1.0, 0.7, 1.2, 0.1, 0.2])
-    outcome = Outcome("confidence", 0.5, 0.5, [], 1.0, 1.0, weights=weights, predicted=np.array([1, 1, 1, 1, 1, 0, 0]))
+    outcome = Trained("confidence", 0.5, 0.5, [], 1.0, 1.0, weights=weights, predicted=np.array([1, 1, 1, 1, 1, 0, 0]))
     found = {row.name: [pick.weight for pick in row.picks] for row in picked(data, outcome)}
     assert found == {"a": [1.5, 1.0, 0.5], "b": [1.2, 0.7, 0.7], "foreign images": [0.2, 0.1, 0.1]}
 

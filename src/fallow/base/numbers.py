@@ -19,19 +19,21 @@ def is_whole(value: Any, least: int, most: int = MOST) -> bool:
 
 
 def is_finite(value: Any) -> bool:
-    """Whether this is a number that a float holds: 10⁴⁰⁰, which Python takes, is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    """Whether this is a number that a float holds, and no whole one that nobody counts to."""
+    most = LARGEST if isinstance(value, int) else sys.float_info.max
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= most
 
 
 def require(fits: bool, name: str, value: object, what: str) -> None:
-    """Refuse a value that does not fit; of a very long number, the beginning is shown.
+    """Refuse a value that does not fit; of a very long number, its size is shown.
 
     >>> require(False, "epochs", 10**80, "a whole number from 1")
     Traceback (most recent call last):
-    fallow.base.errors.RequestError: epochs is 10000000000000000000…: it must be a whole number from 1
+    fallow.base.errors.RequestError: epochs is about 2^265: it must be a whole number from 1
     """
     if not fits:
-        shown = str(value)
+        beyond = isinstance(value, int) and abs(value) > 10**30  # Python refuses to write out thousands of digits
+        shown = f"about 2^{int(value).bit_length() - 1}" if beyond else str(value)  # type: ignore[call-overload]
         raise RequestError(f"{name} is {shown if len(shown) <= 40 else shown[:20] + '…'}: it must be {what}")
 
 

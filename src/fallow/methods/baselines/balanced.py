@@ -1,4 +1,4 @@
-"""Uneven classes, evened out: rare ones weigh more in the loss, or come up more often."""
+"""Uneven classes, evened out: rare ones weigh more in the loss (King & Zeng 2001), or come up more often."""
 
 from __future__ import annotations
 
