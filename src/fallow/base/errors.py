@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -28,6 +29,11 @@ class Stopped(FallowError):
     """The user stopped the work: what was done so far is kept (exit code 130, as shells have it)."""
 
     exit_code = 130
+
+
+def plain_warnings() -> None:
+    """Show warnings as notes of one line each: whoever types a command need not see where in the code they are."""
+    warnings.formatwarning = lambda message, *_, **__: f"note: {message}\n"
 
 
 def first_line(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fallow.base.errors import FallowError
+from fallow.base.errors import FallowError, plain_warnings
 from fallow.cli import display
 from fallow.cli.catalogue import catalogue
 from fallow.cli.compare import compare
@@ -62,6 +62,7 @@ def fallow(
 
 def main() -> None:
     """Run the command line: exit code 0 done, 1 the work failed, 2 the request was wrong."""
+    plain_warnings()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show "…" is no reason to fail

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fallow.base import files
-from fallow.base.errors import FallowError, WorkError
+from fallow.base.errors import FallowError, WorkError, plain_warnings
 from fallow.base.lock import locked
 from fallow.experiment.runs import Run, plain
 
@@ -75,6 +75,7 @@ def perform(task: Task) -> dict[str, Any] | None:
         raise WorkError(f"{task.home} is not there on this machine: put --out where all machines see it")
     if task.parent not in (None, os.getpid()):
         _follow(task.parent)
+        plain_warnings()
     folder = task.home / RUNS / task.run.name
     with ALONE:
         if (task.home / STOP).exists():
