@@ -160,7 +160,6 @@ class Plan:
                     f"{where} holds another comparison: its {key} is {stored.get(key)!r}, not {value!r}; "
                     "choose another --out"
                 )
-        _check_models(stored["models"], mine["models"], where)
         union: dict[str, Any] = {key: tuple(dict.fromkeys([*stored[key], *mine[key]])) for key in GROW[:3]}
         both = dataclasses.replace(self, **union, seeds=max(stored["seeds"], self.seeds))
         if not looked:
@@ -170,15 +169,6 @@ class Plan:
         asked = (name for name in (*stored["exploratory"], *late) if name not in (BASELINE, *CONTROLS))
         looks = both.looks if beyond else tuple(stored["looks"])
         return dataclasses.replace(both, looks=looks, exploratory=tuple(dict.fromkeys(asked)))
-
-
-def _check_models(stored: list[str], named: list[str], where: Path) -> None:
-    """Nothing is imported because a folder says so: models that are not fallow's own have to be named again."""
-    from fallow.models import catalogued
-
-    for model in stored:
-        if model not in named and not catalogued(model):
-            raise RequestError(f"{where} compares {model}, which is not fallow's own: name it too, --models {model}")
 
 
 def refuse_foreign(stored: Iterable[Any], named: Iterable[str], where: Path) -> None:
