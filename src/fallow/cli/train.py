@@ -157,7 +157,7 @@ def _report(result: Result, record: dict[str, Any]) -> None:
         print(record["pretrained"])
     if record.get("partition_table"):
         print(record["partition_table"])
-    metric = Target.of(data["target"]).metric(record["settings"]["metric"])
+    metric = Target.of(data["target"]).metric(record["metric"])
     keys = [key_of(part, metric.name) for part in ("train", "val", "test")]
     show = percent if metric.share else lambda value: "-" if value is None else f"{value:.4g}"
     print("" if metric.name == "accuracy" else f"\n{metric.words}:")

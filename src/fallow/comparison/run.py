@@ -21,6 +21,7 @@ from fallow.comparison.work import absolute, read
 from fallow.comparison.yardsticks import Measured
 from fallow.evaluate.metrics import Metric
 from fallow.experiment import Experiment, Run, State, opened
+from fallow.problems import as_problem
 
 
 @dataclass(repr=False)
@@ -59,7 +60,9 @@ class Comparison:
     @property
     def metric(self) -> Metric:
         """What judges: the one that was asked for, or the target's own."""
-        return next(iter(self.loaded.values())).target.metric(self.plan.settings.get("metric"))
+        found = as_problem(next(iter(self.loaded.values())), metric=self.plan.settings.get("metric")).metric
+        assert found is not None  # labelled examples have one
+        return found
 
     @property
     def labels(self) -> dict[str, str]:

@@ -98,6 +98,7 @@ class Problem(ABC):
         data = self.data
         return {
             "notes": data.notes,
+            "metric": None if self.metric is None else self.metric.name,  # that judged, asked for or not
             "normalisation": data.normalisation(),  # to use the model on other images
             "origin": data.origin,  # to load the data again
             "pictures": data.pictures,
