@@ -59,7 +59,9 @@ def test_a_run_that_always_kills_its_worker_fails_alone(tmp_path: Path, monkeypa
     found = ran(out, *deadly(True, None, None, True))
     reasons = {name: found[name].reason for name in sorted(found)}
     assert reasons == {"r0": runner.KILLED, "r1": None, "r2": None, "r3": runner.KILLED}
-    assert [attempts(out / "runs" / name) for name in ("r0", "r3")] == [2, 2]
+    tried = [attempts(out / "runs" / name) for name in ("r0", "r3")]  # each alone, and before that unless it waited
+    assert set(tried) <= {1, 2}
+    assert 2 in tried
 
 
 def test_a_machine_that_does_not_see_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
