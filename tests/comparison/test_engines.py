@@ -48,6 +48,6 @@ def test_clusters_give_the_same_numbers(
 
     monkeypatch.setattr(fitting, "fit", elsewhere)
     done = ran(plan("digits", "ema", **CLUSTER), out, engine=name, workers=2, watch=watch)
-    assert [o.reason for o in done.outcomes.values()] == [None] * 3
+    assert [o.reason for o in done.entries.values()] == [None] * 3
     assert shown[-1] == len(done.runs) == 3
     assert results(out) == whole

@@ -19,7 +19,7 @@ def test_the_mean_of_the_probabilities(tmp_path: Path) -> None:
     setting = done.findings().settings[0]
     found = {each.method: each for each in ensembles(done, setting)}
     assert set(found) == {"long", setting.rows[0].method}
-    outcomes = [o for o in done.outcomes.values() if o.method == "long"]
+    outcomes = [o for o in done.entries.values() if o.method == "long"]
     probabilities = []
     for o in outcomes:
         kept = RunFolder(done.folder / o.folder).outputs()

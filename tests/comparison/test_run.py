@@ -158,7 +158,7 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(
     out = tmp_path / "out"
     asked = plan(data, "explode", "stumble", "ema", seeds=3, looks=[2, 3])
     done = ran(asked, out)
-    failed = {(o.method, o.seed): o.reason for o in done.outcomes.values() if o.reason is not None}
+    failed = {(o.method, o.seed): o.reason for o in done.entries.values() if o.reason is not None}
     assert set(failed) == {("explode", 0), ("explode", 1), ("stumble", 1)}  # who failed up to a look runs no more
     assert failed["stumble", 1] == "KeyError: 'a bug\\nof someone'"
     assert "loss became" in str(failed["explode", 0])
@@ -176,7 +176,7 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(
     Stumble.repaired = True
     again = ran(asked, out)
     assert sorted(fits) == [("explode", 0), ("explode", 1), ("stumble", 1)]  # failures alone are tried
-    assert {o.method for o in again.outcomes.values() if o.reason is not None} == {"explode"}
+    assert {o.method for o in again.entries.values() if o.reason is not None} == {"explode"}
     untouched = {name: value for name, value in before.items() if "explode" not in name and "stumble" not in name}
     assert untouched.items() <= state(out).items()
 
@@ -189,12 +189,12 @@ def test_a_failure_that_a_killed_parent_did_not_see_is_tried_again(data: str, tm
     Store(out / "experiment.db").forget_failures()  # it is in the run's folder alone
     assert list(filter(None, reasons(out)))
     Stumble.repaired = True
-    assert all(o.reason is None for o in ran(asked, out).outcomes.values())
+    assert all(o.reason is None for o in ran(asked, out).entries.values())
 
 
 def test_every_run_may_fail(data: str, tmp_path: Path) -> None:
     done = ran(plan(data, "llf", seeds=1, settings={"lr": 1e20}), tmp_path / "out")
-    assert all(o.reason is not None for o in done.outcomes.values())
+    assert all(o.reason is not None for o in done.entries.values())
     findings = done.findings()
     assert findings.winner is None
     assert findings.sentence.endswith("there is no verdict yet: no control of equal compute has finished.")
@@ -212,7 +212,7 @@ def test_the_same_command_runs_nothing(fits: list[tuple[str, int]], data: str, t
     before, table = state(out), results(out)
     fits.clear()
     shown: list[int] = []
-    again = ran(asked, out, began=lambda comparison: shown.append(len(comparison.outcomes)))
+    again = ran(asked, out, began=lambda comparison: shown.append(len(comparison.entries)))
     assert fits == []
     assert shown == [6]
     assert state(out) == before
@@ -362,7 +362,7 @@ def test_is_refused_before_the_first(changes: dict[str, Any], answer: str, data:
 
 def test_a_method_that_does_not_fit_fails_alone(data: str, tmp_path: Path) -> None:
     done = ran(plan(data, "cutmix", "ema", seeds=1), tmp_path / "out")
-    reasons = {o.method: o.reason for o in done.outcomes.values()}
+    reasons = {o.method: o.reason for o in done.entries.values()}
     assert "cutmix cuts boxes from images" in str(reasons.pop("cutmix"))
     assert set(reasons.values()) == {None}
 
@@ -551,7 +551,7 @@ def test_the_best_model_is_the_winners(score: str, tmp_path: Path) -> None:
     done = ran(asked, tmp_path / "out")
     winner = done.findings().winner
     assert winner is not None
-    assert winner.val == max(o.val or 0 for o in done.outcomes.values() if o.method == winner.method)
+    assert winner.val == max(o.val or 0 for o in done.entries.values() if o.method == winner.method)
     kept = load_file(tmp_path / "out" / "best" / "best.safetensors")
     own = load_file(tmp_path / "out" / winner.folder / f"{score}.safetensors")
     assert kept.keys() == own.keys()
@@ -602,7 +602,7 @@ def test_images_whose_labels_are_not_kept_can_be_learned_from(tmp_path: Path) ->
         "digits", "fixmatch:ratio=1,steps=4,ema", models=MODEL, seeds=1, train=60, generations=1, epochs=2,
         workers=1, out=tmp_path / "c",
     )  # fmt: skip
-    assert {o.method.partition(":")[0] for o in done.outcomes.values() if o.reason is None} >= {"fixmatch", "ema"}
+    assert {o.method.partition(":")[0] for o in done.entries.values() if o.reason is None} >= {"fixmatch", "ema"}
     data = next(iter(done.loaded.values()))
     assert len(data.train) == 60
     assert data.unlabelled is not None

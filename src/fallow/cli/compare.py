@@ -136,6 +136,6 @@ def compare(
         from fallow.cli.verdicts import verdicts
 
         verdicts(done, findings)
-    reasons = [o.reason for o in done.outcomes.values()]
+    reasons = [o.reason for o in done.entries.values()]
     if None not in reasons:
         raise WorkError(f"every run failed, the first because: {reasons[0]}")

@@ -51,7 +51,7 @@ def _prospect(comparison: Comparison, data: Any) -> str:
 
 def line(comparison: Comparison, run: Run) -> str:
     """A run that ended, in words."""
-    found = comparison.named(comparison.outcome(run))
+    found = comparison.named(comparison.entry(run))
     how = f"failed: {found.reason}" if found.reason else f"test {Shown.of(comparison.metric).full(found.test, 2)}"
     return f"{found.data} {found.model} {found.method} seed {found.seed}: {how} in {found.seconds:.1f} s"
 
@@ -61,7 +61,7 @@ def table(comparison: Comparison) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    outcomes, progress = comparison.outcomes, comparison.state.progress
+    entries, progress = comparison.entries, comparison.state.progress
     shown = Table(title=title(comparison.state), title_justify="left", box=None)
     shown.add_column("method")
     metric = Shown.of(comparison.metric)
@@ -76,7 +76,7 @@ def table(comparison: Comparison) -> Any:
                 for run in comparison.runs
                 if (run.arguments["data"], run.arguments["method"]) == (source, method)
             ]
-            found = [outcomes[name] for name in names if name in outcomes]
+            found = [entries[name] for name in names if name in entries]
             scores = [o.test for o in found if o.test is not None]
             failed = sum(o.reason is not None for o in found)
             shown.add_row(

@@ -52,7 +52,7 @@ def _yardsticks(comparison: Comparison) -> None:
 def _failures(comparison: Comparison) -> None:
     """Why runs failed, each reason once."""
     seeds: dict[tuple[str, str, str, str], list[int]] = {}
-    for found in map(comparison.named, comparison.outcomes.values()):
+    for found in map(comparison.named, comparison.entries.values()):
         if found.reason is not None:
             seeds.setdefault((found.data, found.model, found.method, found.reason), []).append(found.seed)
     for (data, model, method, reason), which in list(seeds.items())[:REASONS]:

@@ -219,7 +219,7 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
         yardsticks=comparison.yardsticks,
         beaten=said(comparison, comparison.yardsticks),
     )
-    named = [comparison.named(outcome) for outcome in comparison.outcomes.values()]
+    named = [comparison.named(entry) for entry in comparison.entries.values()]
     write(comparison.folder, findings, named, best, about, found, Shown.of(comparison.metric))
     if lost is not None and findings.winner is not None:
         run = comparison.folder / findings.winner.folder
@@ -235,7 +235,7 @@ def _diagnose(comparison: Comparison, told: Callable[[str, float], None] | None)
 
     setting = comparison.findings().settings[0]
     means = {row.method: row.estimate.mean for row in setting.rows if row.estimate is not None}
-    done = [o for o in map(comparison.named, comparison.outcomes.values()) if o.reason is None]
+    done = [o for o in map(comparison.named, comparison.entries.values()) if o.reason is None]
     wanted = (setting.data, setting.model, comparison.plan.seed)
     first = [comparison.folder / o.folder for o in done if (o.data, o.model, o.seed) == wanted]
     if not first:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fallow.comparison.race import Outcome
+from fallow.comparison.race import Entry
 from fallow.data.examples import Examples, Files
 from fallow.training.predict import Predictor
 
@@ -41,7 +41,7 @@ class Mistake:
 class Best:
     """The model that a comparison leaves behind."""
 
-    outcome: Outcome
+    outcome: Entry
     weights: Path
     snippet: str  # three lines of Python that load it
     classes: list[str]
@@ -49,7 +49,7 @@ class Best:
     mistakes: list[Mistake]  # the surest first
 
 
-def keep(comparison: Comparison, winner: Outcome) -> Best:
+def keep(comparison: Comparison, winner: Entry) -> Best:
     """Copy the winner's record and weights to ``best/``, and look at its mistakes."""
     home = comparison.folder / "best"
     run = comparison.folder / winner.folder
@@ -65,7 +65,7 @@ def keep(comparison: Comparison, winner: Outcome) -> Best:
     return Best(winner, home / "best.safetensors", snippet, predictor.classes, confusion, mistakes)
 
 
-def _mistakes(predictor: Predictor, comparison: Comparison, winner: Outcome) -> tuple[list[list[int]], list[Mistake]]:
+def _mistakes(predictor: Predictor, comparison: Comparison, winner: Entry) -> tuple[list[list[int]], list[Mistake]]:
     x, y = _test(comparison, winner)
     chances = functional.softmax(predictor.logits(x).float(), 1)
     confidence, found = chances.max(1)
@@ -87,7 +87,7 @@ def _mistakes(predictor: Predictor, comparison: Comparison, winner: Outcome) -> 
     return confusion.tolist(), mistakes
 
 
-def _test(comparison: Comparison, winner: Outcome) -> tuple[Tensor, Tensor]:
+def _test(comparison: Comparison, winner: Entry) -> tuple[Tensor, Tensor]:
     """The winner's own test split: every seed may have another."""
     from fallow.comparison.work import read
 

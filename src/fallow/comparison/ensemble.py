@@ -33,7 +33,7 @@ def ensembles(comparison: Comparison, setting: Setting) -> list[Ensemble]:
     for method in dict.fromkeys((setting.control, setting.rows[0].method)):
         kept = [
             outputs
-            for o in map(comparison.named, comparison.outcomes.values())
+            for o in map(comparison.named, comparison.entries.values())
             if (o.data, o.model, o.method, o.reason) == (setting.data, setting.model, method, None)
             and (outputs := RunFolder(comparison.folder / o.folder).outputs())
         ]

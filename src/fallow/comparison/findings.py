@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fallow.comparison.race import ACCURACY, BASELINE, CONTROLS, Outcome, Rules
+from fallow.comparison.race import ACCURACY, BASELINE, CONTROLS, Entry, Rules
 from fallow.comparison.tree import Tree, grow
 from fallow.evaluate.allocation import Race, Standing, differences, standings
 from fallow.evaluate.metrics import Metric
@@ -124,7 +124,7 @@ class Findings:
 
     settings: list[Setting]
     across: Across | None
-    winner: Outcome | None  # the best run on validation, of the best method on validation
+    winner: Entry | None  # the best run on validation, of the best method on validation
 
     @property
     def sentence(self) -> str:
@@ -133,7 +133,7 @@ class Findings:
 
 
 def find(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[Entry],
     described: dict[str, dict[str, Any]],
     overlaps: dict[str, float],
     budget: str = "passes",
@@ -149,7 +149,7 @@ def find(
 
 
 def judge(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[Entry],
     described: dict[str, Any],
     overlap: float,
     budget: str = "passes",
@@ -178,7 +178,7 @@ def judge(
     return Setting(outcomes[0].data, outcomes[0].model, described, rows, control, race, budget, metric)
 
 
-def _row(method: str, outcomes: list[Outcome], race: Race, metric: Metric) -> Row:
+def _row(method: str, outcomes: list[Entry], race: Race, metric: Metric) -> Row:
     done = sorted((o for o in outcomes if o.test is not None), key=lambda o: o.seed)
     scores = {o.seed: o.test for o in done if o.test is not None}
     mean = interval(list(scores.values()), overlap=race.overlap, grain=race.grain) if done else None
@@ -232,7 +232,7 @@ def _span(metric: Metric) -> float:
     return metric.bounds[1] - metric.bounds[0]
 
 
-def _winner(settings: list[Setting], outcomes: Sequence[Outcome]) -> Outcome | None:
+def _winner(settings: list[Setting], outcomes: Sequence[Entry]) -> Entry | None:
     """Of the first data set: the best method by its mean on validation, and its best run on validation."""
     if not settings:
         return None

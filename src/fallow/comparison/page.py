@@ -15,9 +15,8 @@ from fallow.base import files
 from fallow.comparison import tables
 from fallow.comparison.confusion import confusion
 from fallow.comparison.findings import LEVEL, Across, Findings, Row
-from fallow.comparison.race import Outcome
-from fallow.comparison.sections import Section as Part
-from fallow.comparison.sections import asked, section
+from fallow.comparison.race import Entry
+from fallow.comparison.sections import View, asked, section
 from fallow.evaluate.statistics import binomial_test
 from fallow.report import words
 from fallow.report.page import Page, Section, environment
@@ -56,7 +55,7 @@ class About:
 def write(
     folder: Path,
     findings: Findings,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[Entry],
     best: Best | None,
     about: About,
     diagnosis: Diagnosis | None = None,
@@ -79,8 +78,8 @@ def write(
 
 def _page(
     findings: Findings,
-    parts: Sequence[Part],
-    outcomes: Sequence[Outcome],
+    parts: Sequence[View],
+    outcomes: Sequence[Entry],
     best: Best | None,
     about: About,
     diagnosis: Diagnosis | None,
@@ -123,7 +122,7 @@ def _page(
     )
 
 
-def _inside(say: Any, part: Part, level: int, explain: bool, shown: Shown) -> list[Section]:
+def _inside(say: Any, part: View, level: int, explain: bool, shown: Shown) -> list[Section]:
     """What there is to say of one setting."""
     found = [
         Section("Ranking", [say.ranking(part, explain)], f"{part.anchor}-ranking"),
@@ -139,7 +138,7 @@ def _inside(say: Any, part: Part, level: int, explain: bool, shown: Shown) -> li
     return found
 
 
-def _prefix(made: Part, several: bool) -> str:
+def _prefix(made: View, several: bool) -> str:
     """The start of a file's name: the number keeps settings apart whose names are alike once they are harmless."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", f"{made.setting.data}-{made.setting.model}").strip("-")[:60]
     return f"{made.anchor[1:]}-{name}-" if several else ""
@@ -171,7 +170,7 @@ def verdict(row: Row, control: str | None = None) -> tuple[str, str]:
     return kind, f"{kind} ({row.remark})" if row.remark else kind
 
 
-def _facts(sections: Sequence[Part], outcomes: Sequence[Outcome], about: About) -> list[str]:
+def _facts(sections: Sequence[View], outcomes: Sequence[Entry], about: About) -> list[str]:
     """The comparison in a line."""
     done = sum(o.test is not None for o in outcomes)
     failed = sum(o.reason is not None for o in outcomes)

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fallow.comparison.plan import Plan, model_for, settings_for, slug
-from fallow.comparison.race import Outcome, rounds
+from fallow.comparison.race import Entry, rounds
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
-from fallow.experiment import Outcome as Ended
-from fallow.experiment import Outcomes, Policy, Run
+from fallow.experiment import Outcome, Outcomes, Policy, Run
 
 
 def policy(
@@ -32,7 +31,7 @@ def policy(
         for (source, model), cell in settings.items():
             data = loaded[source]
             outcomes = [
-                outcome(each, plan.score, metric)
+                entry(each, plan.score, metric)
                 for each in ended.values()
                 if (each.run.arguments["data"], each.run.arguments["model"]) == (source, model)
             ]
@@ -70,11 +69,11 @@ class Speed:
         return found
 
 
-def outcome(ended: Ended, score: str, metric: Metric) -> Outcome:
+def entry(ended: Outcome, score: str, metric: Metric) -> Entry:
     """What a run gave, by the epoch that counts."""
     asked, value = ended.run.arguments, ended.value or {}
     scores = value.get(score) or {}
-    return Outcome(
+    return Entry(
         asked["data"], asked["model"], asked["method"], asked["seed"], f"runs/{ended.run.name}", ended.reason,
         scores.get(key_of("test", metric.name)), scores.get(key_of("val", metric.name)),
         value.get("seconds", 0.0), value.get("steps", 0), value.get("passes", 0.0),

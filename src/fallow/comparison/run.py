@@ -15,8 +15,8 @@ from fallow.base import files
 from fallow.base.errors import RequestError
 from fallow.comparison.findings import Findings, find
 from fallow.comparison.plan import Plan
-from fallow.comparison.policy import outcome, runs
-from fallow.comparison.race import BASELINE, CONTROLS, Outcome
+from fallow.comparison.policy import entry, runs
+from fallow.comparison.race import BASELINE, CONTROLS, Entry
 from fallow.comparison.work import absolute, read
 from fallow.comparison.yardsticks import Measured
 from fallow.evaluate.metrics import Metric
@@ -48,14 +48,14 @@ class Comparison:
         return list(self.state.runs.values())
 
     @property
-    def outcomes(self) -> dict[str, Outcome]:
+    def entries(self) -> dict[str, Entry]:
         """What the runs gave that ended, by name, in the order of the plan."""
         ended = self.state.outcomes
-        return {run.name: self.outcome(run) for run in self.runs if run.name in ended}
+        return {run.name: self.entry(run) for run in self.runs if run.name in ended}
 
-    def outcome(self, run: Run) -> Outcome:
+    def entry(self, run: Run) -> Entry:
         """What a run gave, by the epoch that counts."""
-        return outcome(self.state.outcomes[run.name], self.plan.score, self.metric)
+        return entry(self.state.outcomes[run.name], self.plan.score, self.metric)
 
     @property
     def metric(self) -> Metric:
@@ -70,23 +70,23 @@ class Comparison:
         names = [data.name for data in self.loaded.values()]
         return {s: data.name if names.count(data.name) == 1 else s for s, data in self.loaded.items()}
 
-    def named(self, outcome: Outcome) -> Outcome:
-        """An outcome with the name of its data to show."""
-        return dataclasses.replace(outcome, data=self.labels[outcome.data])
+    def named(self, entry: Entry) -> Entry:
+        """An entry with the name of its data to show."""
+        return dataclasses.replace(entry, data=self.labels[entry.data])
 
     def settings(self, source: str) -> dict[str, Any]:
         """The settings of the training on a data set, as ordinary training has them."""
         asked = (run.arguments for run in self.runs)
         return next(each["settings"] for each in asked if (each["data"], each["method"]) == (source, BASELINE))
 
-    def source_of(self, outcome: Outcome) -> str:
-        """The source of the data of an outcome, named or not."""
-        return self.state.runs[Path(outcome.folder).name].arguments["data"]
+    def source_of(self, entry: Entry) -> str:
+        """The source of the data of an entry, named or not."""
+        return self.state.runs[Path(entry.folder).name].arguments["data"]
 
     def findings(self) -> Findings:
         """The verdicts on what is done so far."""
         labels = self.labels
-        named = [self.named(outcome) for outcome in self.outcomes.values()]
+        named = [self.named(entry) for entry in self.entries.values()]
         described = {labels[source]: data.describe() for source, data in self.loaded.items()}
         overlaps = {labels[source]: data.overlap for source, data in self.loaded.items()}
         return find(named, described, overlaps, self.plan.budget, self.metric, self.plan.rules(self.metric))

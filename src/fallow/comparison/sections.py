@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from fallow.comparison import cost, curves
 from fallow.comparison.findings import Against, Findings, Row, Setting
-from fallow.comparison.race import BASELINE, CONTROLS, Outcome
+from fallow.comparison.race import BASELINE, CONTROLS, Entry
 from fallow.comparison.track import track
 from fallow.report import intervals
 from fallow.report.charts import Axis, Line, lines
@@ -20,7 +20,7 @@ from fallow.report.svg import Drawing, beside
 
 
 @dataclass
-class Comparison:
+class Differences:
     """Every method against one other."""
 
     to: str
@@ -29,7 +29,7 @@ class Comparison:
 
 
 @dataclass
-class Section:
+class View:
     """One setting on the page."""
 
     setting: Setting
@@ -43,22 +43,22 @@ class Section:
     every: tuple[list[str], list[list[str]]]  # the table of all runs: its columns and rows
     expected: int  # runs a method, so that a row with fewer is known to be incomplete
     race: Drawing | None = None
-    control: Comparison | None = None
-    normal: Comparison | None = None
+    control: Differences | None = None
+    normal: Differences | None = None
     curves: list[Drawing] = field(default_factory=list)
     cut: str = ""  # what the curves' axis leaves out, in words
     cost: list[Drawing] = field(default_factory=list)
     files: dict[str, Drawing] = field(default_factory=dict)
 
 
-def section(folder: Path, setting: Setting, outcomes: Sequence[Outcome], anchor: str, shown: Shown) -> Section:
+def section(folder: Path, setting: Setting, outcomes: Sequence[Entry], anchor: str, shown: Shown) -> View:
     """Draw all that belongs to a setting."""
     done = [row for row in setting.rows if row.estimate is not None]
     bars = {row.method: _bar(row, shown) for row in done}
     scale = intervals.column(list(bars.values()), shown) if bars else None
     drawn = dict(zip(bars, intervals.rows(list(bars.values()), scale, None), strict=True)) if scale else {}
     seeds = sorted({seed for row in setting.rows for seed in (*row.scores, *row.failed)})
-    made = Section(
+    made = View(
         setting=setting,
         anchor=anchor,
         sentence=Findings([setting], None, None).sentence,
@@ -104,7 +104,7 @@ def _bar(row: Row, shown: Shown) -> Bar:
     return Bar(row.method, mean, low, high, seeds if len(seeds) > 1 else [], row.verdict, f"{words}, {row.verdict}")
 
 
-def _comparison(made: Section, name: str, found: list[tuple[Row, Against | None]], shown: Shown) -> Comparison | None:
+def _comparison(made: View, name: str, found: list[tuple[Row, Against | None]], shown: Shown) -> Differences | None:
     pairs = [(row, against) for row, against in found if against is not None]
     if not pairs:
         return None
@@ -123,10 +123,10 @@ def _comparison(made: Section, name: str, found: list[tuple[Row, Against | None]
     )
     made.files[f"to-{name}"] = intervals.forest(bars, head, shown.points, says, shown=shown, zero=0.0)
     lines = [(row, a, drawn) for (row, a), drawn in zip(pairs, intervals.rows(bars, scale, 0.0), strict=True)]
-    return Comparison(reference.method, lines, intervals.axis(scale, shown, differences=True))
+    return Differences(reference.method, lines, intervals.axis(scale, shown, differences=True))
 
 
-def _learning(made: Section, folder: Path, outcomes: Sequence[Outcome], shown: Shown) -> None:
+def _learning(made: View, folder: Path, outcomes: Sequence[Entry], shown: Shown) -> None:
     """Small multiples: one panel a method, the mean over seeds, all of them as a band, the control dashed."""
     found = {
         row.method: curve

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fallow.comparison.findings import Against, Findings, Row
-from fallow.comparison.race import Outcome
+from fallow.comparison.race import Entry
 from fallow.evaluate.score import key_of
 from fallow.report.words import clean
 
@@ -26,7 +26,7 @@ SUMMARY = (
 )  # fmt: skip
 
 
-def results(outcomes: Sequence[Outcome], metric: str) -> bytes:
+def results(outcomes: Sequence[Entry], metric: str) -> bytes:
     """One line a run, in an order that does not depend on which was done first."""
     ordered = sorted(outcomes, key=lambda o: (o.data, o.model, o.method, o.seed))
     return _csv(
@@ -57,7 +57,7 @@ def summary(findings: Findings) -> bytes:
     )  # fmt: skip
 
 
-def _status(outcome: Outcome) -> str:
+def _status(outcome: Entry) -> str:
     if outcome.reason is not None:
         return "failed"
     return "done" if outcome.test is not None else "missing"
