@@ -25,8 +25,8 @@ from fallow import models
 from fallow.data import load
 from fallow.diagnose.depth import vote
 from fallow.diagnose.lanczos import Lanczos, ends
-from fallow.diagnose.neighbours import COLUMNS, ROWS, neighbours
 from fallow.diagnose.products import Hessian
+from fallow.evaluate.neighbours import COLUMNS, ROWS, neighbours
 
 NETS = {"mlp": ("mlp:hidden=(64, 64)", 1024), "scnn": ("scnn:width=8,dense=32", 256)}
 K, FEATURES = 5, 512

@@ -14,7 +14,7 @@ from fallow.base.errors import RequestError
 from fallow.diagnose import neighbours, prediction_depth
 from tests.diagnose.networks import digits, network
 
-MODULE = sys.modules["fallow.diagnose.neighbours"]
+MODULE = sys.modules["fallow.evaluate.neighbours"]
 
 
 def brute(train: torch.Tensor, test: torch.Tensor, k: int, distance: str) -> torch.Tensor:

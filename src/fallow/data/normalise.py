@@ -61,12 +61,15 @@ def normalise(x: Tensor, mean: Tensor | None, std: Tensor | None) -> Tensor:
     return fresh.sub_(mean.view(per_channel)).mul_(scale.view(per_channel))
 
 
-def resized(x: Tensor, size: int | None) -> Tensor:
-    """Images of ``size`` pixels a side, each a weighted mean of those it covers or lies between; None: as they are.
+def resized(x: Tensor, size: int | tuple[int, int] | None) -> Tensor:
+    """Images of ``size`` pixels a side (or of a height and width); None: as they are.
+
+    A pixel is a weighted mean of those that it covers or lies between.
 
     >>> resized(torch.tensor([[[[0.0, 4.0]]]]), 4)[0, 0, 0]
     tensor([0., 1., 3., 4.])
     """
-    if size is None or tuple(x.shape[2:]) == (size, size):
+    sides = (size, size) if isinstance(size, int) else size
+    if sides is None or tuple(x.shape[2:]) == sides:
         return x
-    return functional.interpolate(x, (size, size), mode="bilinear", antialias=True)
+    return functional.interpolate(x, sides, mode="bilinear", antialias=True)

@@ -12,7 +12,6 @@ from fallow.diagnose.intervals import Probed
 from fallow.diagnose.lanczos import Eigenvalue, Lanczos
 from fallow.diagnose.landscape import Landscape, landscape, meta_landscape
 from fallow.diagnose.margin import Margins, margins
-from fallow.diagnose.neighbours import neighbours
 from fallow.diagnose.noise import Noise, noise
 from fallow.diagnose.products import Hessian
 from fallow.diagnose.slices import Slice, slices
@@ -20,6 +19,7 @@ from fallow.diagnose.spectrum import Spectrum, spectrum
 from fallow.diagnose.sums import Density
 from fallow.diagnose.watch import Onlooker, Seen
 from fallow.diagnose.weights import WeightSize, weight_size
+from fallow.evaluate.neighbours import neighbours
 
 __all__ = [
     "Conflict",

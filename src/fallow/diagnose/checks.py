@@ -64,9 +64,3 @@ def refuse_mismatch(inputs: Tensor, targets: Tensor) -> None:
         raise RequestError(f"there are {len(inputs)} inputs and {len(targets)} targets: give one target for each input")
     if len(inputs) == 0:
         raise RequestError("there are no examples: give one at least")
-
-
-def place(model: nn.Module, values: Tensor) -> Tensor:
-    """Examples where the model is, and in its precision when they are real numbers."""
-    like = next(model.parameters(), values)
-    return values.to(like.device, like.dtype if values.is_floating_point() else values.dtype)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
 from fallow.diagnose.checks import refuse_mismatch, refuse_nonfinite
-from fallow.diagnose.features import Pooling, block_outputs, features
-from fallow.diagnose.neighbours import neighbours
+from fallow.evaluate.features import Pooling, block_outputs, features
+from fallow.evaluate.neighbours import neighbours, vote
 
 NORMALISATIONS = ("none", "standard")
 
@@ -127,15 +127,3 @@ def prediction_depth(
         normalisation=normalisation,
         train_points=len(labels),
     )
-
-
-def vote(labels: Tensor) -> Tensor:
-    """The most frequent label of each row, the nearest neighbour first; of equally frequent ones, the nearest.
-
-    >>> vote(torch.tensor([[2, 1, 1, 2, 0], [0, 1, 2, 1, 3]])).tolist()
-    [2, 1]
-    """
-    k = labels.shape[1]
-    votes = (labels[:, :, None] == labels[:, None, :]).sum(2)
-    rank = votes * k - torch.arange(k, device=labels.device)
-    return labels.gather(1, rank.argmax(1, keepdim=True)).squeeze(1)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
 from fallow.base.seeds import mix
-from fallow.diagnose.checks import Loss, place, refuse_mismatch, refuse_nonfinite
-from fallow.diagnose.features import CHUNK
+from fallow.diagnose.checks import Loss, refuse_mismatch, refuse_nonfinite
 from fallow.diagnose.intervals import Probed, half_width
+from fallow.evaluate.features import CHUNK, place
 from fallow.flatness import explain, relative_flatness
 from fallow.weights.layers import execution_order, untouched
 

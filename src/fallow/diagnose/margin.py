@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError
-from fallow.diagnose.checks import place, refuse_mismatch, refuse_nonfinite
-from fallow.diagnose.features import CHUNK
+from fallow.diagnose.checks import refuse_mismatch, refuse_nonfinite
+from fallow.evaluate.features import CHUNK, place
 from fallow.weights.layers import untouched
 
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)

@@ -18,7 +18,8 @@ from torch.func import functional_call
 
 from fallow.base.errors import RequestError, unknown
 from fallow.base.seeds import mix
-from fallow.diagnose.checks import Loss, chosen, criterion, place, refuse_mismatch, refuse_nonfinite
+from fallow.diagnose.checks import Loss, chosen, criterion, refuse_mismatch, refuse_nonfinite
+from fallow.evaluate.features import place
 from fallow.weights.layers import untouched
 
 Chunk = tuple[int, Tensor, Tensor]  # its number, inputs, targets

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError
-from fallow.diagnose.checks import place, refuse_nonfinite
-from fallow.diagnose.features import CHUNK
+from fallow.diagnose.checks import refuse_nonfinite
+from fallow.evaluate.features import CHUNK, place
 from fallow.weights.blocks import head_of
 from fallow.weights.layers import execution_order, has_matrix, layers, untouched
 

@@ -1,16 +1,16 @@
-"""What the blocks of a model give for a data set: one row of features for each example."""
+"""What a model and its blocks make of a data set: one row of features for each example."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
-from fallow.diagnose.checks import place
-from fallow.weights.blocks import find_blocks
+from fallow.weights.blocks import find_blocks, head_of
 from fallow.weights.layers import execution_order, layers, untouched
 
 CHUNK = 256  # examples that pass at once
@@ -21,6 +21,32 @@ POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "max": lambda x: x.flatten(2).amax(2) if x.ndim > 2 else x,
     "flatten": lambda x: x.flatten(1),
 }
+
+
+def place(model: nn.Module, values: Tensor) -> Tensor:
+    """Examples where the model is, and in its precision when they are real numbers."""
+    like = next(model.parameters(), values)
+    return values.to(like.device, like.dtype if values.is_floating_point() else values.dtype)
+
+
+def without_head(model: nn.Module, inputs: Tensor) -> nn.Module:
+    """A copy of the model that gives what its head, the last linear layer, would look at.
+
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> without_head(net, torch.zeros(1, 4))(torch.zeros(3, 4)).shape
+    torch.Size([3, 8])
+    """
+    path = head_of(model, execution_order(model, place(model, inputs[:1]))) if layers(model) else ""
+    head = model.get_submodule(path)
+    if not isinstance(head, nn.Linear):
+        raise RequestError(
+            f"the model ends in a {type(head).__name__}: features are what a linear layer at the end sees"
+        )
+    if not path:
+        return nn.Flatten()
+    found = copy.deepcopy(model)
+    found.set_submodule(path, nn.Identity())
+    return found
 
 
 def pooled(pooling: Pooling) -> Callable[[Tensor], Tensor]:
@@ -59,9 +85,12 @@ def block_outputs(model: nn.Module, names: Sequence[str] | None, inputs: Tensor)
 
 @torch.no_grad()
 def features(
-    model: nn.Module, outputs: dict[str, str], inputs: Tensor, pooling: Pooling
+    model: nn.Module, outputs: dict[str, str], inputs: Tensor | Iterable[Tensor], pooling: Pooling = "mean"
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """The features of every block, in the order in which blocks finish, and the model's own output; in eval mode."""
+    """The features of every block, in the order in which blocks finish, and the model's own output; in eval mode.
+
+    ``inputs`` are all examples, or batches of them.
+    """
     pool = pooled(pooling)
     parts: dict[str, list[Tensor]] = {}
     present: dict[str, Tensor] = {}
@@ -85,7 +114,7 @@ def features(
     try:
         with untouched(model):
             model.eval()
-            for some in inputs.split(CHUNK):
+            for some in inputs.split(CHUNK) if isinstance(inputs, Tensor) else inputs:
                 present.clear()
                 logits.append(model(place(model, some)))
                 for name, rows in present.items():

@@ -57,6 +57,18 @@ def neighbours(train: Tensor, test: Tensor, k: int = 5, *, distance: str = "eucl
     return result
 
 
+def vote(labels: Tensor) -> Tensor:
+    """The most frequent label of each row, the nearest neighbour first; of equally frequent ones, the nearest.
+
+    >>> vote(torch.tensor([[2, 1, 1, 2, 0], [0, 1, 2, 1, 3]])).tolist()
+    [2, 1]
+    """
+    k = labels.shape[1]
+    votes = (labels[:, :, None] == labels[:, None, :]).sum(2)
+    rank = votes * k - torch.arange(k, device=labels.device)
+    return labels.gather(1, rank.argmax(1, keepdim=True)).squeeze(1)
+
+
 def _smallest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The ``k`` smallest of each row, ties to the lower index.
 
