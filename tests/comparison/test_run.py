@@ -606,3 +606,24 @@ def test_images_whose_labels_are_not_kept_can_be_learned_from(tmp_path: Path) ->
     data = next(iter(done.loaded.values()))
     assert len(data.train) == 60
     assert data.unlabelled is not None
+
+
+def test_methods_that_learn_from_tasks_race_against_maml(tmp_path: Path) -> None:
+    tasks = {"shots": 5, "per_epoch": 2, "val_tasks": 4, "test_tasks": 8}
+    done = fallow.compare("sinusoid", "l2f", seeds=2, tasks=tasks, epochs=2, workers=1, out=tmp_path / "out")
+    assert done.plan.methods == ("maml", "l2f")
+    assert done.metric.name == "loss"
+    found = {(o.method, o.seed): o.test for o in done.outcomes.values()}
+    assert len(found) == 4
+    assert all(loss is not None and loss > 0 for loss in found.values())
+    best = min(("maml", "l2f"), key=lambda method: done.findings().settings[0].row(method).validation or 0.0)
+    assert "fallow fewshot sinusoid" in (tmp_path / "out" / "report.html").read_text()
+    assert json.loads((tmp_path / "out" / "best" / "run.json").read_text())["method"].endswith(best)
+
+
+def test_tasks_and_labelled_examples_do_not_mix(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="l2f learns from tasks and sam from labelled examples: compare them in two"):
+        fallow.compare("sinusoid", "l2f,sam", out=tmp_path / "out")
+    with pytest.raises(RequestError, match="unknown option of tasks 'shot': did you mean 'shots'"):
+        fallow.compare("sinusoid", "l2f", tasks={"shot": 5}, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -47,6 +47,9 @@ def compare(
     groups: options.Groups = None,
     strict: Annotated[bool, typer.Option("--strict", help="refuse a folder with unreadable images")] = False,
     weights: Annotated[Path | None, typer.Option(help="pretrained weights from which every method starts")] = None,
+    tasks: Annotated[
+        str | None, typer.Option(help="for methods that learn from tasks: 'ways=5,shots=1,per_epoch=500'")
+    ] = None,
     generations: Annotated[int | None, typer.Option(help="the first, ordinary one included (4)")] = None,
     epochs: Annotated[int | None, typer.Option(help="in each generation; default by the data")] = None,
     batch_size: Annotated[int | None, typer.Option(help="default by the data")] = None,
@@ -86,6 +89,7 @@ def compare(
         "seed": seed, "same": same, "minutes": minutes, "prove_worse": prove_worse or None, "quick": quick or None,
         "budget": budget, "score": score, "train": train, "val": val, "size": size, "strict": strict or None,
         "as_": as_, "groups": groups, "weights": None if weights is None else str(weights),
+        "tasks": None if tasks is None else parse(f"tasks:{tasks}")[1],
     }  # fmt: skip
     asked |= {key: value for key, value in flags.items() if value is not None}
     training = {

@@ -48,6 +48,7 @@ def compare(
     as_: str | None = None,
     groups: str | None = None,
     weights: str | Path | None = None,
+    tasks: dict[str, Any] | None = None,
     generations: int | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
@@ -82,6 +83,7 @@ def compare(
     score : which epoch counts, the "last", or the "best" on validation.
     train, val, size, strict, as_, groups : how the data are loaded, see :func:`fallow.data.load`.
     weights : a file of pretrained weights from which every method starts.
+    tasks : options of :func:`fallow.data.tasks.load.load_tasks` (ways, shots …), for methods that learn from tasks.
     generations, epochs, batch_size, lr : of the training; what is not given follows from the data.
     metric : what judges and chooses; by default the target's own, accuracy for classes, RMSE for numbers.
     settings : other settings of the training, see :class:`fallow.Settings`.
@@ -113,6 +115,7 @@ def compare(
         as_=as_,
         groups=groups,
         weights=str(weights) if weights is not None else None,
+        tasks=tasks or {},
         settings=own | (settings or {}),
     )
     where = Path(out) if out is not None else default_folder(plan)

@@ -26,6 +26,8 @@ SNIPPET = """from fallow import Predictor
 model = Predictor({folder!r})
 print(model({examples}))  # {kind}"""
 
+FEWSHOT = "fallow fewshot {} --model '{}' --method '{}' --weights {}/best.safetensors"
+
 
 @dataclass
 class Mistake:
@@ -43,7 +45,7 @@ class Best:
 
     outcome: Entry
     weights: Path
-    snippet: str  # three lines of Python that load it
+    snippet: str  # lines that load it
     classes: list[str]
     confusion: list[list[int]]  # rows: the true class
     mistakes: list[Mistake]  # the surest first
@@ -56,6 +58,9 @@ def keep(comparison: Comparison, winner: Entry) -> Best:
     home.mkdir(exist_ok=True)
     shutil.copyfile(run / "run.json", home / "run.json")
     shutil.copyfile(run / f"{comparison.plan.score}.safetensors", home / "best.safetensors")
+    if comparison.plan.fewshot:
+        start = FEWSHOT.format(comparison.source_of(winner), winner.model, winner.method, home)
+        return Best(winner, home / "best.safetensors", start, [], [], [])
     predictor = Predictor(home, model=winner.model)  # which this very command names
     classified = comparison.loaded[comparison.source_of(winner)].target.kind == "classes"
     confusion, mistakes = _mistakes(predictor, comparison, winner) if classified else ([], [])

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fallow.comparison.race import ACCURACY, BASELINE, CONTROLS, Entry, Rules
+from fallow.comparison.race import ACCURACY, BASELINE, Entry, Rules, plain
 from fallow.comparison.tree import Tree, grow
 from fallow.evaluate.allocation import Race, Standing, differences, standings
 from fallow.evaluate.metrics import Metric
@@ -58,7 +58,7 @@ class Row:
     @property
     def verdict(self) -> str:
         """Against the controls of equal compute; the controls themselves have none."""
-        if self.method in (BASELINE, *CONTROLS):
+        if plain(self.method):
             return "baseline" if self.method == BASELINE else "control"
         if self.estimate is None and self.failed:
             return "failed"
@@ -103,7 +103,7 @@ class Setting:
         """The smallest difference that would likely have been seen: the median over the methods that are undecided."""
         found = [
             row.to_control.difference.smallest for row in self.rows if row.to_control and row.verdict == "undecided"
-            and row.method not in (BASELINE, *CONTROLS)
+            and not plain(row.method)
         ]  # fmt: skip
         return statistics.median(found) if found else None
 

@@ -14,7 +14,7 @@ from typing import Any
 from fallow.base import toml
 from fallow.base.errors import RequestError, unknown
 from fallow.base.numbers import LARGEST, require_whole
-from fallow.comparison.race import BASELINE, CONTROLS, Rules
+from fallow.comparison.race import BASELINE, CONTROLS, TASKS_CONTROL, Rules, plain
 from fallow.core.settings import Settings
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.race import FURTHEST, looks_until
@@ -57,6 +57,7 @@ class Plan:
     as_: str | None = None  # what examples are, and what stays together: see `fallow.data.load`
     groups: str | None = None
     weights: str | None = None
+    tasks: dict[str, Any] = field(default_factory=dict)  # for methods that learn from them: see `load_tasks`
     settings: dict[str, Any] = field(default_factory=dict)  # fields of Settings
 
     def __post_init__(self) -> None:
@@ -119,10 +120,19 @@ class Plan:
         refuse_foreign(listed if isinstance(listed, list) else [listed], named, path)
         return found
 
+    @property
+    def fewshot(self) -> bool:
+        """Whether the methods learn from tasks."""
+        from fallow.methods import build
+
+        return build(self.methods[0]).tasks
+
     def load_options(self) -> dict[str, Any]:
         """How to load a data set, besides its seed."""
         from fallow.methods import build
 
+        if self.fewshot:
+            return {"tasks": {"size": self.size} | self.tasks}
         rest = self.train is not None and any(build(method).semi for method in self.methods)
         how = {key: getattr(self, key) for key in ("train", "val", "size", "strict", "as_", "groups")}
         return how | {"rest": rest}  # what --train leaves out can be learned from without its labels
@@ -166,7 +176,7 @@ class Plan:
             return both
         beyond = both.seeds > stored["looks"][-1]
         late = [name for name in both.methods if beyond or name not in stored["methods"]]
-        asked = (name for name in (*stored["exploratory"], *late) if name not in (BASELINE, *CONTROLS))
+        asked = (name for name in (*stored["exploratory"], *late) if not plain(name))
         looks = both.looks if beyond else tuple(stored["looks"])
         return dataclasses.replace(both, looks=looks, exploratory=tuple(dict.fromkeys(asked)))
 
@@ -179,6 +189,13 @@ def refuse_foreign(stored: Iterable[Any], named: Iterable[str], where: Path) -> 
     for name in stored:
         if isinstance(name, str) and name.strip().partition(":")[0] not in MODELS and name.strip() not in known:
             raise RequestError(f"{where} names the model {name!r}, which is not fallow's own: add --models {name}, too")
+
+
+# the meta-training where nothing is said: Adam at a constant rate, as MAML's paper has it
+TASKS: dict[str, Any] = {
+    "generations": 1, "epochs": 20, "batch_size": 4, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.0,
+    "schedule": "constant",
+}  # fmt: skip
 
 
 def settings_for(plan: Plan, examples: int) -> dict[str, Any]:
@@ -228,12 +245,12 @@ def slug(text: str) -> str:
 
 def _source(name: str) -> str:
     """One spelling for one path: a data set named as ``images`` and as ``./images/`` is the same."""
-    from fallow.data import BUNDLED
+    from fallow.data import bundled
 
-    if name.partition(":")[0] in BUNDLED:
+    if bundled(name):
         return name
     path = os.path.normpath(name) if name else name
-    return f".{os.sep}{path}" if path.partition(":")[0] in BUNDLED else path
+    return f".{os.sep}{path}" if bundled(path) else path
 
 
 def _with_controls(specs: Iterable[str]) -> tuple[str, ...]:
@@ -241,8 +258,16 @@ def _with_controls(specs: Iterable[str]) -> tuple[str, ...]:
     from fallow.methods import build
 
     built = [build(spec) for spec in specs]
-    generational = any(method.generational for method in built)
-    controls = [build(c) for c in (BASELINE, *CONTROLS) if c != "restart" or generational]
+    if tasks := [method.name for method in built if method.tasks]:
+        if others := [method.name for method in built if not method.tasks]:
+            raise RequestError(
+                f"{tasks[0]} learns from tasks and {others[0]} from labelled examples: compare them in two calls"
+            )
+        controls = [] if any(plain(str(method)) for method in built) else [build(TASKS_CONTROL)]
+        built.sort(key=lambda method: not plain(str(method)))
+    else:
+        generational = any(method.generational for method in built)
+        controls = [build(c) for c in (BASELINE, *CONTROLS) if c != "restart" or generational]
     unique: list[Any] = []
     for method in (*controls, *built):
         if not any(method.name == other.name and method.settings() == other.settings() for other in unique):
@@ -265,8 +290,7 @@ def _fits(value: Any, item: dataclasses.Field) -> bool:
 
 def default_folder(plan: Plan) -> Path:
     """Where a comparison lives if nobody says: the same command finds it again."""
-    from fallow.data import BUNDLED
+    from fallow.data import bundled
 
-    bundled = {name: name.partition(":")[0] in BUNDLED for name in plan.data}
-    names = (slug(name if bundled[name] else Path(name).resolve().stem) for name in plan.data)
+    names = (slug(name if bundled(name) else Path(name).resolve().stem) for name in plan.data)
     return Path("comparisons") / ("+".join(names)[:LONGEST] + ("-quick" if plan.quick else ""))

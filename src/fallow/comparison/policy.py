@@ -8,8 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fallow.comparison.plan import Plan, model_for, settings_for, slug
-from fallow.comparison.race import Entry, rounds
+from fallow.comparison.plan import TASKS, Plan, model_for, settings_for, slug
+from fallow.comparison.race import BASELINE, Entry, rounds
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
 from fallow.experiment import Outcome, Outcomes, Policy, Run
@@ -38,7 +38,8 @@ def policy(
             rules, test = plan.rules(metric), data.describe()["sizes"]["test"]
             race = rules.race(plan.methods, outcomes, test, data.overlap, metric)
             seconds = {method: speed(cell[method, 0]) for method in plan.methods}
-            now = list(rounds(race, rules.scores(outcomes, metric), seconds))[-1:]
+            baseline = BASELINE if BASELINE in plan.methods else None
+            now = list(rounds(race, rules.scores(outcomes, metric), seconds, baseline))[-1:]
             found += [cell[who] for each in now for who in each if cell[who].name not in ended]
         return found if plan.minutes is None else speed.within(60 * plan.minutes * workers, found)
 
@@ -92,11 +93,11 @@ def runs(plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]) -> 
     for source in plan.data:
         data = loaded[source]
         examples = data.describe()["sizes"]["train"]
-        settings = settings_for(plan, examples)
-        steps = -(-examples // settings["batch_size"])
+        settings = TASKS | plan.settings if plan.fewshot else settings_for(plan, examples)
+        steps = data.per_epoch if plan.fewshot else -(-examples // settings["batch_size"])
         for seed in range(plan.seed, plan.seed + plan.seeds):
             here = []
-            for model in plan.models or (model_for(data.shape),):
+            for model in plan.models or (data.model if plan.fewshot else model_for(data.shape),):
                 for spec in plan.methods:
                     method = build(spec)
                     own = dict(settings)

@@ -18,6 +18,7 @@ from fallow.evaluate.race import LOOKS
 
 BASELINE = "normal"  # ordinary training for the epochs of one generation
 CONTROLS = ("long", "restart")  # the same compute as the methods, and nothing else
+TASKS_CONTROL = "maml"  # of methods that learn from tasks
 ACCURACY = CLASSES["accuracy"]
 SAME = 0.005  # of a share: half a point makes no difference in practice
 
@@ -57,10 +58,10 @@ class Rules:
         names, scores = list(methods), self.scores(outcomes, metric)
         enough = min(self.looks[0], self.seeds)
         lost = {name for name, runs in scores.items() if len(runs) >= enough and np.isnan([*runs.values()]).all()}
-        asked = [name for name in names if name not in (BASELINE, *CONTROLS)]
+        asked = [name for name in names if not plain(name)]
         return Race(
             methods=tuple(name for name in asked if name not in self.exploratory),
-            controls=tuple(name for name in names if name in CONTROLS and name not in lost),
+            controls=tuple(name for name in names if plain(name) and name != BASELINE and name not in lost),
             looks=self.looks,
             seeds=self.seeds,
             same=(SAME if metric.share else 0.0) if self.same is None else self.same,
@@ -79,19 +80,31 @@ class Rules:
         return found
 
 
-def rounds(race: Race, scores: Scores, seconds: Mapping[str, float]) -> Iterator[list[tuple[str, int]]]:
+def plain(method: str) -> bool:
+    """Whether nothing is asked about a method: the baseline and the controls; for learners from tasks, MAML as it is.
+
+    >>> plain("long"), plain("maml:rate=0.4"), plain("maml+l2f")
+    (True, True, False)
+    """
+    return method in (BASELINE, *CONTROLS) or ("+" not in method and method.partition(":")[0] == TASKS_CONTROL)
+
+
+def rounds(
+    race: Race, scores: Scores, seconds: Mapping[str, float], baseline: str | None = BASELINE
+) -> Iterator[list[tuple[str, int]]]:
     """The runs (runner, seed) of each round; the last may not have ended yet, and has the most urgent first.
 
     Without a method to judge, all seeds are one round; without a control to judge by, there is the first round only.
     """
     if not race.entered or not race.controls:
         seeds = min(race.looks[0], race.seeds) if race.entered else race.seeds
-        yield [(runner, seed) for seed in range(seeds) for runner in (*race.controls, *race.entered, BASELINE)]
+        beside = [] if baseline is None else [baseline]
+        yield [(runner, seed) for seed in range(seeds) for runner in (*race.controls, *race.entered, *beside)]
         return
     seen: dict[str, dict[int, float]] = {}
-    while wanted := _round(race, _frozen(seen)):
+    while wanted := _round(race, _frozen(seen), baseline):
         if any(seed not in scores.get(runner, {}) for runner, seed in wanted):
-            yield _with_baseline(next_runs(race, seen, seconds), seen)
+            yield _with(baseline, next_runs(race, seen, seconds), seen)
             return
         yield wanted
         for runner, seed in wanted:
@@ -99,17 +112,21 @@ def rounds(race: Race, scores: Scores, seconds: Mapping[str, float]) -> Iterator
 
 
 @lru_cache(maxsize=256)
-def _round(race: Race, seen: tuple[tuple[str, tuple[tuple[int, float], ...]], ...]) -> list[tuple[str, int]]:
+def _round(
+    race: Race, seen: tuple[tuple[str, tuple[tuple[int, float], ...]], ...], baseline: str | None
+) -> list[tuple[str, int]]:
     """Kept, since a policy is asked after every run and begins at the start each time."""
     scores = {runner: dict(runs) for runner, runs in seen}
-    return _with_baseline(next_runs(race, scores, dict.fromkeys(race.entered, 1.0)), scores)
+    return _with(baseline, next_runs(race, scores, dict.fromkeys(race.entered, 1.0)), scores)
 
 
 def _frozen(scores: Scores) -> tuple[tuple[str, tuple[tuple[int, float], ...]], ...]:
     return tuple((runner, tuple(runs.items())) for runner, runs in scores.items())
 
 
-def _with_baseline(wanted: list[tuple[str, int]], seen: Scores) -> list[tuple[str, int]]:
+def _with(baseline: str | None, wanted: list[tuple[str, int]], seen: Scores) -> list[tuple[str, int]]:
     """Ordinary training goes along with the controls: nothing is judged by it, but everything is shown beside it."""
-    seeds = dict.fromkeys(seed for _, seed in wanted if seed not in seen.get(BASELINE, {}))
-    return [*wanted, *((BASELINE, seed) for seed in seeds)]
+    if baseline is None:
+        return wanted
+    seeds = dict.fromkeys(seed for _, seed in wanted if seed not in seen.get(baseline, {}))
+    return [*wanted, *((baseline, seed) for seed in seeds)]

@@ -16,10 +16,10 @@ from fallow.base.errors import RequestError
 from fallow.comparison.findings import Findings, find
 from fallow.comparison.plan import Plan
 from fallow.comparison.policy import entry, runs
-from fallow.comparison.race import BASELINE, CONTROLS, Entry
+from fallow.comparison.race import Entry, plain
 from fallow.comparison.work import absolute, read
 from fallow.comparison.yardsticks import Measured
-from fallow.evaluate.metrics import Metric
+from fallow.evaluate.metrics import LOSS, Metric
 from fallow.experiment import Experiment, Run, State, opened
 from fallow.problems import as_problem
 
@@ -60,9 +60,7 @@ class Comparison:
     @property
     def metric(self) -> Metric:
         """What judges: the one that was asked for, or the target's own."""
-        found = as_problem(next(iter(self.loaded.values())), metric=self.plan.settings.get("metric")).metric
-        assert found is not None  # labelled examples have one
-        return found
+        return as_problem(next(iter(self.loaded.values())), metric=self.plan.settings.get("metric")).metric or LOSS
 
     @property
     def labels(self) -> dict[str, str]:
@@ -77,7 +75,9 @@ class Comparison:
     def settings(self, source: str) -> dict[str, Any]:
         """The settings of the training on a data set, as ordinary training has them."""
         asked = (run.arguments for run in self.runs)
-        return next(each["settings"] for each in asked if (each["data"], each["method"]) == (source, BASELINE))
+        return next(
+            each["settings"] for each in asked if (each["data"], each["method"]) == (source, self.plan.methods[0])
+        )
 
     def source_of(self, entry: Entry) -> str:
         """The source of the data of an entry, named or not."""
@@ -136,7 +136,7 @@ def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder:
     for run in runs(dataclasses.replace(plan, seeds=1), loaded, versions):
         asked = run.arguments
         method = asked["method"]
-        if method in fine and method != BASELINE:
+        if method in fine and method != plan.methods[0]:
             continue
         try:
             with torch.random.fork_rng():
@@ -146,10 +146,10 @@ def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder:
                 )  # fmt: skip
             fine.add(method)
         except RequestError as error:
-            if method == BASELINE:
+            if method == plan.methods[0]:
                 raise
             refusals.append(error)
-    contestants = {method for method in plan.methods if method not in (BASELINE, *CONTROLS)}
+    contestants = {method for method in plan.methods if not plain(method)}
     if contestants and not contestants & fine:  # one that fits another data set, or is one of many, fails there
         raise refusals[0]
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from fallow.comparison import cost, curves
 from fallow.comparison.findings import Against, Findings, Row, Setting
-from fallow.comparison.race import BASELINE, CONTROLS, Entry
+from fallow.comparison.race import Entry, plain
 from fallow.comparison.track import track
 from fallow.report import intervals
 from fallow.report.charts import Axis, Line, lines
@@ -89,7 +89,7 @@ def section(folder: Path, setting: Setting, outcomes: Sequence[Entry], anchor: s
 
 def asked(row: Row) -> bool:
     """Whether the row is a method that was asked about, no baseline and no control."""
-    return row.method not in (BASELINE, *CONTROLS)
+    return not plain(row.method)
 
 
 def _every(row: Row, seeds: Sequence[int], shown: Shown) -> list[str]:

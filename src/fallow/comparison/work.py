@@ -52,9 +52,15 @@ def _load(source: str, options: str, seed: int, version: str) -> Any:
 
 
 def read(source: str, seed: int, options: dict[str, Any]) -> Any:
-    """The data of a seed; with ``rest``, the images whose labels are not kept stay as unlabelled ones."""
-    from fallow.data import budget, load
+    """The data of a seed; with ``rest``, the images whose labels are not kept stay as unlabelled ones.
 
+    Tasks for validation and test are the same for every seed.
+    """
+    from fallow.data import budget, load
+    from fallow.data.tasks.load import load_tasks
+
+    if "tasks" in options:
+        return load_tasks(source, **options["tasks"])
     how = dict(options)
     if not how.pop("rest"):
         return load(source, seed=seed, **how)
@@ -67,6 +73,6 @@ def read(source: str, seed: int, options: dict[str, Any]) -> Any:
 
 def absolute(source: str, root: str) -> str:
     """The source for workers that may stand elsewhere: paths become absolute."""
-    from fallow.data import BUNDLED
+    from fallow.data import bundled
 
-    return source if source.partition(":")[0] in BUNDLED else str(Path(root, expanded(source)).resolve())
+    return source if bundled(source) else str(Path(root, expanded(source)).resolve())

@@ -38,7 +38,7 @@ def measured(comparison: Comparison, store: Store) -> list[Measured]:
     kept: dict[str, Any] = store.read("yardsticks") or {}
     plan, metric = comparison.plan, comparison.metric.name
     for source, data in comparison.loaded.items():
-        if data.describe()["sizes"]["train"] * _values(data.shape) > LARGE:
+        if plan.fewshot or data.describe()["sizes"]["train"] * _values(data.shape) > LARGE:
             continue
         for seed in range(plan.seed, plan.seed + min(SEEDS, plan.seeds)):
             key = f"{source} {seed} {metric}"

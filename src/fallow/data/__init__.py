@@ -2,7 +2,7 @@
 
 from fallow.data.augment import POLICIES
 from fallow.data.budget import FOREIGN, UNKNOWN, add_unlabelled, budget, mix_in, set_apart
-from fallow.data.bundled import BUNDLED, Bundled
+from fallow.data.bundled import BUNDLED, Bundled, bundled
 from fallow.data.examples import Data, Examples, Files, Part
 from fallow.data.load import load
 from fallow.data.split import stratified
@@ -27,6 +27,7 @@ __all__ = [
     "Target",
     "add_unlabelled",
     "budget",
+    "bundled",
     "load",
     "mix_in",
     "set_apart",

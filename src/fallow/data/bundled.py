@@ -31,6 +31,8 @@ class Bundled:
         return self.read(cut, **options)
 
 
+TASKS = ("sinusoid",)  # made on the fly, for methods that learn from tasks
+
 BUNDLED: dict[str, Bundled] = {
     "digits": Bundled("1,797 handwritten digits of 8×8 pixels (scikit-learn)", digits),
     "synthetic": Bundled("a label in 3 of 128 coordinates, noise in the rest: 8 classes, 256 examples", synthetic),
@@ -44,3 +46,12 @@ def check_options(name: str, options: dict[str, Any], known: dict[str, Any]) -> 
             raise RequestError(f"{name} has no options: leave {key} out")
         if key not in known:
             raise unknown(f"option of {name}", key, known)
+
+
+def bundled(source: str) -> bool:
+    """Whether a source, with or without settings, is a name of ours and no path.
+
+    >>> bundled("synthetic:alpha=0.5"), bundled("sinusoid"), bundled("images/")
+    (True, True, False)
+    """
+    return source.partition(":")[0] in (*BUNDLED, *TASKS)

@@ -47,6 +47,12 @@ class Metric:
         return -np.inf if value is None or np.isnan(value) else value if self.higher else -value
 
 
+# What judges where there is nothing else: the mean query loss of tasks with numbers.
+LOSS = Metric(
+    "loss", "loss", False, (0.0, np.inf), False, lambda prediction, y: float(np.square(prediction - y).mean())
+)
+
+
 # Classes: probabilities N×C, y of N class indices.
 
 

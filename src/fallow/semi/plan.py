@@ -10,7 +10,7 @@ from fallow.base.errors import RequestError, unknown
 from fallow.base.numbers import is_finite, require, require_whole
 from fallow.base.spec import parse
 from fallow.core.settings import Settings
-from fallow.data import BUNDLED, Data, Examples, add_unlabelled, budget, load, mix_in, set_apart
+from fallow.data import Data, Examples, add_unlabelled, budget, bundled, load, mix_in, set_apart
 from fallow.methods import build
 from fallow.methods.semi.confidence import ConfidenceNetwork
 from fallow.methods.semi.fixmatch import FixMatch
@@ -102,8 +102,7 @@ class StudyPlan:
         """The places of the images, for workers that may stand elsewhere."""
         given = {key: value for key in SOURCES if (value := getattr(self, key)) is not None}
         return {
-            key: value if value.partition(":")[0] in BUNDLED else str(Path(value).expanduser().resolve())
-            for key, value in given.items()
+            key: value if bundled(value) else str(Path(value).expanduser().resolve()) for key, value in given.items()
         }
 
 

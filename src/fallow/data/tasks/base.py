@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fallow.base.errors import RequestError, unknown
 from fallow.base.seeds import mix
+from fallow.data.content import together
 from fallow.data.targets import Classes, Target
 
 SPLITS = ("train", "val", "test")
@@ -120,6 +121,20 @@ class Tasks:
     def target(self) -> Target:
         """What the tasks' targets are: classes, or the numbers that the model gives."""
         return Classes(self.classes)
+
+    @property
+    def overlap(self) -> float:
+        """Of the test tasks of two seeds, for the statistics: they are the same ones, as from a test set of its own."""
+        return 0.0
+
+    def content(self) -> str:
+        """What identifies the tasks, whatever the training's seed."""
+        return together(self.describe())
+
+    def understood(self, augment: str = "none") -> str:
+        """What was understood, in a sentence."""
+        kind = f"{len(self.classes)}-way {self.shots}-shot" if self.target.kind == "classes" else f"{self.shots}-shot"
+        return f"{kind} tasks, {self.val_tasks} for validation and {self.test_tasks} for test"
 
     def normalisation(self) -> dict[str, Any] | None:
         """How inputs were centred and scaled, if they were."""

@@ -28,6 +28,8 @@ Splits = dict[str, list[int]]
 
 # pairs of arrays whose labels count their own classes: Omniglot's two halves
 HALVES = {"train": "background", "test": "evaluation"}
+COUNTS = ("val_tasks", "test_tasks", "per_epoch")
+OPTIONS = ("ways", "shots", "queries", "seed", "splits", "rotations", "size", *COUNTS)
 
 
 def load_tasks(
@@ -52,6 +54,9 @@ def load_tasks(
     ``splits`` is a JSON file of {"train": [...], "val": [...], "test": [...]}, classes by name or number;
     ``file.json:name`` takes the splits called so. Without it, 64, 16 and 20 % of the classes are drawn by ``seed``.
     """
+    for key in counts:
+        if key not in COUNTS:
+            raise unknown("option of tasks", key, OPTIONS)
     name, settings = parse(str(source)) if str(source).startswith("sinusoid") else ("", {})
     if name == "sinusoid":
         for key in settings:
