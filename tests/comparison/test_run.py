@@ -613,7 +613,7 @@ def test_methods_that_learn_from_tasks_race_against_maml(tmp_path: Path) -> None
     done = fallow.compare("sinusoid", "l2f", seeds=2, tasks=tasks, epochs=2, workers=1, out=tmp_path / "out")
     assert done.plan.methods == ("maml", "l2f")
     assert done.metric.name == "loss"
-    found = {(o.method, o.seed): o.test for o in done.outcomes.values()}
+    found = {(o.method, o.seed): o.test for o in done.entries.values()}
     assert len(found) == 4
     assert all(loss is not None and loss > 0 for loss in found.values())
     best = min(("maml", "l2f"), key=lambda method: done.findings().settings[0].row(method).validation or 0.0)
