@@ -51,8 +51,9 @@ def test_the_verdict_table_and_the_paths(compare: Run) -> None:
     assert all(" 2/2 " in row for row in rows.values())
     assert rows["normal"].endswith("baseline")
     assert rows["long"].endswith("control")
-    assert lines[7].startswith("yardsticks on digits, seconds of ordinary learners: majority 10.")
-    assert next(line for line in lines[8:] if "shown to beat" in line or "beats" in line).startswith("On digits, ")
+    assert lines[6].startswith("untuned: ")
+    assert lines[8].startswith("yardsticks on digits, seconds of ordinary learners: majority 10.")
+    assert next(line for line in lines[9:] if "shown to beat" in line or "beats" in line).startswith("On digits, ")
     assert lines[-3].startswith("best model: out/best/best.safetensors (")
     assert lines[-2:] == ["  fallow predict out image.png", "report: out/report.html"]
     for name in ("report.html", "results.csv", "plan.toml", "experiment.db", "best/best.safetensors"):

@@ -34,6 +34,9 @@ def compare(
     prove_worse: Annotated[
         bool, typer.Option("--prove-worse", help="losers run on until they are proved to be worse")
     ] = False,
+    tune: Annotated[
+        int | None, typer.Option(help="trials of settings for each runner, controls included, on validation (0: none)")
+    ] = None,
     plan: Annotated[Path | None, typer.Option(help="a TOML file; flags override it")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a first look: four seeds, a quarter of the epochs")] = False,
     budget: Annotated[
@@ -86,7 +89,8 @@ def compare(
     asked: dict[str, Any] = Plan.read(plan, named or ()) if plan is not None else {}
     flags = {
         "data": data, "methods": None if methods is None else split_names(methods), "models": named, "seeds": seeds,
-        "seed": seed, "same": same, "minutes": minutes, "prove_worse": prove_worse or None, "quick": quick or None,
+        "seed": seed, "same": same, "minutes": minutes, "prove_worse": prove_worse or None, "tune": tune,
+        "quick": quick or None,
         "budget": budget, "score": score, "train": train, "val": val, "size": size, "strict": strict or None,
         "as_": as_, "groups": groups, "weights": None if weights is None else str(weights),
         "tasks": None if tasks is None else parse(f"tasks:{tasks}")[1],

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fallow.cli.display import duration, say
 from fallow.cli.live import title
+from fallow.comparison.tuning import WORK as TRIAL
+from fallow.comparison.tuning import said
 from fallow.evaluate.race import visible
 from fallow.report.shown import Shown
 from fallow.report.words import many
@@ -20,13 +22,19 @@ def introduce(comparison: Comparison) -> None:
     """Say what will be compared."""
     plan = comparison.plan
     for source, data in comparison.loaded.items():
-        models = dict.fromkeys(run.arguments["model"] for run in comparison.runs if run.arguments["data"] == source)
+        asked = (run.arguments for run in comparison.state.runs.values())
+        models = dict.fromkeys(each["model"] for each in asked if each["data"] == source)
         settings = comparison.settings(source)
         say(
             f"{comparison.labels[source]}: {data.understood(settings.get('augment', 'auto'))}; {len(plan.methods)} "
             f"methods, a race of up to {many(plan.seeds, 'seed')} of {settings['generations']} × {settings['epochs']} "
             f"epochs; {' and '.join(models)}"
         )
+        if plan.tune:
+            say(
+                f"first {plan.tune} trials of settings for each, controls included, on validation of seeds {plan.seed} "
+                f"and {plan.seed + 1}, which do not race"
+            )
         say(_prospect(comparison, data))
         for note in data.notes:
             say(f"note: {note}")
@@ -51,9 +59,14 @@ def _prospect(comparison: Comparison, data: Any) -> str:
 
 def line(comparison: Comparison, run: Run) -> str:
     """A run that ended, in words."""
-    found = comparison.named(comparison.entry(run))
-    how = f"failed: {found.reason}" if found.reason else f"test {Shown.of(comparison.metric).full(found.test, 2)}"
-    return f"{found.data} {found.model} {found.method} seed {found.seed}: {how} in {found.seconds:.1f} s"
+    found, shown = comparison.named(comparison.entry(run)), Shown.of(comparison.metric)
+    what = f"{found.data} {found.model} {found.method} seed {found.seed}"
+    if run.work == TRIAL:
+        training = {key: run.arguments["settings"].get(key) for key in ("lr", "weight_decay")}
+        on_trial = {key: value for key, value in (run.arguments.get("own", {}) | training).items() if value is not None}
+        what += f" on trial ({said(on_trial) or 'as it is'})"
+    score = f"validation {shown.full(found.val, 2)}" if run.work == TRIAL else f"test {shown.full(found.test, 2)}"
+    return f"{what}: {f'failed: {found.reason}' if found.reason else score} in {found.seconds:.1f} s"
 
 
 def table(comparison: Comparison) -> Any:
@@ -71,18 +84,23 @@ def table(comparison: Comparison) -> Any:
         if len(comparison.plan.data) > 1:
             shown.add_row(Text(comparison.labels[source], "bold"))  # no text from the data is markup
         for method in comparison.plan.methods:
-            names = [
-                run.name
-                for run in comparison.runs
+            asked = [
+                run
+                for run in comparison.state.runs.values()
                 if (run.arguments["data"], run.arguments["method"]) == (source, method)
             ]
+            names = [run.name for run in asked if run.work != TRIAL]
+            trials = len(asked) - len(names)
+            tried = sum(run.work == TRIAL and run.name in comparison.state.outcomes for run in asked)
             found = [entries[name] for name in names if name in entries]
             scores = [o.test for o in found if o.test is not None]
             failed = sum(o.reason is not None for o in found)
             shown.add_row(
                 Text(method),
-                f"{len(scores)}/{len(names)}" + (f" ({failed} failed)" if failed else ""),
-                " ".join(f"{100 * progress[name]:.0f} %" for name in names if progress.get(name)),
+                f"{len(scores)}/{len(names)}" + (f" ({failed} failed)" if failed else "")
+                if names
+                else f"trial {tried}/{trials}",
+                " ".join(f"{100 * progress[run.name]:.0f} %" for run in asked if progress.get(run.name)),
                 metric.full(statistics.fmean(scores), 2) if scores else "",
                 duration(statistics.fmean(o.seconds for o in found)) if found else "",
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from fallow.comparison.tuning import UNTUNED, cost
 from fallow.comparison.yardsticks import said
 from fallow.report.shown import Shown
 
@@ -24,6 +25,7 @@ def verdicts(comparison: Comparison, findings: Findings) -> None:
     for setting in findings.settings:
         print(f"\n{setting.name}")
         _print(setting, comparison.plan.seeds)
+        _tuning(setting, comparison.plan.tune)
         for ensemble in ensembles(comparison, setting):
             print(ensemble.sentence(Shown.of(setting.metric).full(ensemble.test, 2)))
     _yardsticks(comparison)
@@ -36,6 +38,17 @@ def verdicts(comparison: Comparison, findings: Findings) -> None:
         if comparison.loaded[comparison.source_of(findings.winner)].pictures:
             print(f"  fallow predict {shlex.quote(str(comparison.folder))} image.png")
     print(f"report: {comparison.folder / 'report.html'}")
+
+
+def _tuning(setting: Setting, trials: int) -> None:
+    """The settings that were chosen, and what they cost."""
+    if not trials:
+        print(UNTUNED)
+        return
+    print(cost([row.tuned for row in setting.rows if row.tuned], trials) + ":")
+    width = max(len(row.method) for row in setting.rows)
+    for row in setting.rows:
+        print(f"  {row.method.ljust(width)}  {row.tuned.words() if row.tuned else 'not tuned'}")
 
 
 def _yardsticks(comparison: Comparison) -> None:

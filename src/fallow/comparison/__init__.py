@@ -38,6 +38,7 @@ def compare(
     prove_worse: bool = False,
     minutes: float | None = None,
     exploratory: Sequence[str] = (),
+    tune: int = 0,
     quick: bool = False,
     budget: str = "passes",
     score: str = "last",
@@ -78,6 +79,7 @@ def compare(
     prove_worse : losers run on until they are proved to be worse; otherwise they run no more.
     minutes : the race ends when so much time would be spent, by the runs so far.
     exploratory : methods that were not asked about from the start; those that a later call adds are so by themselves.
+    tune : so many trials of settings for each runner, the controls included, on two seeds that then do not race.
     quick : a first look, with a quarter of the epochs.
     budget : what is equal between the methods, "passes" (forward-backward) or "steps".
     score : which epoch counts, the "last", or the "best" on validation.
@@ -105,6 +107,7 @@ def compare(
         prove_worse=prove_worse,
         minutes=minutes,
         exploratory=tuple(exploratory),
+        tune=tune,
         quick=quick,
         budget=budget,
         score=score,
@@ -206,7 +209,7 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
         for setting in findings.settings
         for each in ensembles(comparison, setting)
     ]
-    models = (run.arguments["model"] for run in comparison.runs)
+    models = (run.arguments["model"] for run in comparison.state.runs.values())
     settings = {}
     if len(plan.data) == 1:
         whole = comparison.settings(plan.data[0])
@@ -239,7 +242,7 @@ def _diagnose(comparison: Comparison, told: Callable[[str, float], None] | None)
     setting = comparison.findings().settings[0]
     means = {row.method: row.estimate.mean for row in setting.rows if row.estimate is not None}
     done = [o for o in map(comparison.named, comparison.entries.values()) if o.reason is None]
-    wanted = (setting.data, setting.model, comparison.plan.seed)
+    wanted = (setting.data, setting.model, comparison.plan.first)
     first = [comparison.folder / o.folder for o in done if (o.data, o.model, o.seed) == wanted]
     if not first:
         return None

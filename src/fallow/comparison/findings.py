@@ -16,6 +16,7 @@ from typing import Any
 
 from fallow.comparison.race import ACCURACY, BASELINE, Entry, Rules, plain
 from fallow.comparison.tree import Tree, grow
+from fallow.comparison.tuning import Tuned
 from fallow.evaluate.allocation import Race, Standing, differences, standings
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.race import repeated_interval, sequential_p, visible
@@ -54,6 +55,7 @@ class Row:
     exploratory: bool = False  # it came after a look, and the guarantee does not cover it
     to_normal: Against | None = None
     to_control: Against | None = None
+    tuned: Tuned | None = None  # None: it runs with the settings that it was asked for
 
     @property
     def verdict(self) -> str:

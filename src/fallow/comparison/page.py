@@ -14,9 +14,10 @@ from markupsafe import Markup
 from fallow.base import files
 from fallow.comparison import tables
 from fallow.comparison.confusion import confusion
-from fallow.comparison.findings import LEVEL, Across, Findings, Row
+from fallow.comparison.findings import LEVEL, Across, Findings, Row, Setting
 from fallow.comparison.race import Entry
 from fallow.comparison.sections import View, asked, section
+from fallow.comparison.tuning import UNTUNED, cost
 from fallow.evaluate.statistics import binomial_test
 from fallow.report import words
 from fallow.report.page import Page, Section, environment
@@ -97,7 +98,7 @@ def _page(
             sections += inside
         else:
             about_it = tag("p", part.sentence) + tag("p", say.size(part.setting.described), ".", class_="note")
-            below = [heading(3, one.title, one.anchor) + one.body[0] for one in inside]
+            below = [heading(3, one.title, one.anchor) + Markup("").join(one.body) for one in inside]
             sections.append(Section(part.setting.name, [about_it, *below], part.anchor))
     if findings.across is not None:
         sections.append(Section("All settings together", [say.together(_across(findings.across))], "across"))
@@ -128,6 +129,7 @@ def _inside(say: Any, part: View, level: int, explain: bool, shown: Shown) -> li
         Section("Ranking", [say.ranking(part, explain)], f"{part.anchor}-ranking"),
         Section("Paired differences", [say.differences(part, level, explain)], f"{part.anchor}-differences"),
     ]
+    found.append(Section("Settings", _tuned(part.setting), f"{part.anchor}-settings"))
     if part.race:
         found.append(Section("The race", [say.race(part, explain)], f"{part.anchor}-race"))
     if part.curves:
@@ -217,6 +219,20 @@ def _best(best: Best, findings: Findings) -> dict[str, Any]:
         "tested": sum(map(sum, counts)),
         "mistakes": [(mistake, picture(mistake.image)) for mistake in best.mistakes],
     }
+
+
+def _tuned(setting: Setting) -> list[Markup]:
+    """What every runner races with, and what it cost to choose."""
+    chosen = [(row, row.tuned) for row in setting.rows if row.tuned is not None]
+    if not chosen:
+        return [paragraph(words.capitalised(UNTUNED) + ".")]
+    note = words.capitalised(cost([tuned for _, tuned in chosen], max(tuned.trials for _, tuned in chosen)))
+    rows = [
+        [row.method, tuned.words(), str(tuned.trials), words.count(tuned.passes), words.duration(tuned.seconds)]
+        for row, tuned in chosen
+    ]
+    caption = f"{setting.name}: the settings with which the runners race."
+    return [paragraph(f"{note}."), table(caption, ["Runner", ("Chosen", ""), "Trials", "Passes", "Time"], rows)]
 
 
 def _yardsticks(about: About, shown: Shown) -> list[Markup]:

@@ -14,7 +14,7 @@ from typing import Any
 from fallow.base import toml
 from fallow.base.errors import RequestError, unknown
 from fallow.base.numbers import LARGEST, require_whole
-from fallow.comparison.race import BASELINE, CONTROLS, TASKS_CONTROL, Rules, plain
+from fallow.comparison.race import BASELINE, CONTROLS, HELD, TASKS_CONTROL, Rules, plain
 from fallow.core.settings import Settings
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.race import FURTHEST, looks_until
@@ -47,6 +47,7 @@ class Plan:
     prove_worse: bool = False  # losers run on until they are proved to be worse
     minutes: float | None = None  # the race ends when they are spent
     exploratory: tuple[str, ...] = ()  # methods that the guarantee does not cover: they came after a look
+    tune: int = 0  # trials of settings for each runner, the controls included; 0: as they are
     quick: bool = False
     budget: str = "passes"
     score: str = "last"
@@ -75,7 +76,10 @@ class Plan:
             if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
                 raise RequestError(f"{what} {twice[0]!r} is named twice: once would do")
         require_whole("seeds", self.seeds, 1, FURTHEST)
-        require_whole("seed", self.seed, 0, LARGEST - FURTHEST)
+        require_whole("seed", self.seed, 0, LARGEST - 2 * FURTHEST)
+        if self.tune == 1:
+            raise RequestError("tune is 1: one trial is no choice, so give 2 or more, or 0 for none")
+        require_whole("tune", self.tune, 0, FURTHEST)
         for name, least in (("same", 0.0), ("minutes", 1e-9)):
             if (value := getattr(self, name)) is not None and not least <= value < float("inf"):
                 raise RequestError(f"{name} is {value}: it must be a number {'from' if not least else 'above'} 0")
@@ -127,6 +131,11 @@ class Plan:
 
         return build(self.methods[0]).tasks
 
+    @property
+    def first(self) -> int:
+        """The first seed that races: those before it are to tune on."""
+        return self.seed + (HELD if self.tune else 0)
+
     def load_options(self) -> dict[str, Any]:
         """How to load a data set, besides its seed."""
         from fallow.methods import build
@@ -140,7 +149,7 @@ class Plan:
     def rules(self, metric: Metric) -> Rules:
         """What is frozen for every race."""
         same = self.same / 100 if self.same is not None and metric.share else self.same
-        return Rules(self.looks, self.seeds, self.seed, same, self.prove_worse, self.exploratory)
+        return Rules(self.looks, self.seeds, self.first, same, self.prove_worse, self.exploratory)
 
     def toml(self) -> str:
         """As a file that ``fallow compare --plan`` takes."""
@@ -200,6 +209,8 @@ TASKS: dict[str, Any] = {
 
 def settings_for(plan: Plan, examples: int) -> dict[str, Any]:
     """The settings of a data set with so many training examples: those given, the rest by its size."""
+    if plan.fewshot:
+        return TASKS | plan.settings
     chosen = dict(plan.settings)
     batch = chosen.setdefault("batch_size", 32 if examples < 10_000 else 128)
     steps = -(-examples // batch)

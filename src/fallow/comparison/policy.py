@@ -6,44 +6,94 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from fallow.comparison.plan import TASKS, Plan, model_for, settings_for, slug
-from fallow.comparison.race import BASELINE, Entry, rounds
+from fallow.comparison.plan import Plan, model_for, settings_for, slug
+from fallow.comparison.race import BASELINE, HELD, Entry, rounds
+from fallow.comparison.tuning import Tuned, Tuning, with_settings
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
 from fallow.experiment import Outcome, Outcomes, Policy, Run
+
+WORK = "fallow.comparison.work:train"  # of a run that races
+
+Setting = tuple[str, str]  # a data set and a model
 
 
 def policy(
     plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str], metric: Metric, workers: int = 1
 ) -> Policy:
     """The runs of the round that each setting is in, as far as the plan's minutes of so many workers last."""
-    settings: dict[tuple[str, str], dict[tuple[str, int], Run]] = {}
-    for run in runs(plan, loaded, versions):
-        asked = run.arguments
-        cell = settings.setdefault((asked["data"], asked["model"]), {})
-        cell[asked["method"], asked["seed"] - plan.seed] = run
+    settings = _settings(plan, loaded, versions)
+    tunings = _tunings(plan, settings)
 
     def wanted(ended: Outcomes) -> Sequence[Run]:
         speed = Speed(ended)
         found: list[Run] = []
         for (source, model), cell in settings.items():
+            trials = [tuning.wanted(ended, plan.score, metric) for tuning in tunings[source, model].values()]
+            if any(trials):
+                found += chain.from_iterable(trials)
+                continue
+            chosen = {name: t.chosen(ended, plan.score, metric).chosen for name, t in tunings[source, model].items()}
             data = loaded[source]
-            outcomes = [
+            entries = [
                 entry(each, plan.score, metric)
                 for each in ended.values()
-                if (each.run.arguments["data"], each.run.arguments["model"]) == (source, model)
+                if (each.run.work, each.run.arguments["data"], each.run.arguments["model"]) == (WORK, source, model)
             ]
             rules, test = plan.rules(metric), data.describe()["sizes"]["test"]
-            race = rules.race(plan.methods, outcomes, test, data.overlap, metric)
+            race = rules.race(plan.methods, entries, test, data.overlap, metric)
             seconds = {method: speed(cell[method, 0]) for method in plan.methods}
             baseline = BASELINE if BASELINE in plan.methods else None
-            now = list(rounds(race, rules.scores(outcomes, metric), seconds, baseline))[-1:]
-            found += [cell[who] for each in now for who in each if cell[who].name not in ended]
+            now = list(rounds(race, rules.scores(entries, metric), seconds, baseline))[-1:]
+            found += [
+                with_settings(cell[who], chosen.get(who[0], {}))
+                for each in now
+                for who in each
+                if cell[who].name not in ended
+            ]
         return found if plan.minutes is None else speed.within(60 * plan.minutes * workers, found)
 
     return wanted
+
+
+def tuned(plan: Plan, loaded: Mapping[str, Any], ended: Outcomes, metric: Metric) -> dict[Setting, dict[str, Tuned]]:
+    """What was chosen for every runner whose tuning is over, by data set and model."""
+    tunings = _tunings(plan, _settings(plan, loaded, dict.fromkeys(loaded, "")))
+    return {
+        setting: {
+            method: tuning.chosen(ended, plan.score, metric)
+            for method, tuning in here.items()
+            if not tuning.wanted(ended, plan.score, metric)
+        }
+        for setting, here in tunings.items()
+    }
+
+
+def _settings(
+    plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]
+) -> dict[Setting, dict[tuple[str, int], Run]]:
+    """Of every setting, the runs by method and by seed, counted from the first that races; before 0 are those held."""
+    found: dict[Setting, dict[tuple[str, int], Run]] = {}
+    for run in runs(plan, loaded, versions):
+        asked = run.arguments
+        here = found.setdefault((asked["data"], asked["model"]), {})
+        here[asked["method"], asked["seed"] - plan.first] = run
+    return found
+
+
+def _tunings(plan: Plan, settings: Mapping[Setting, Mapping[tuple[str, int], Run]]) -> dict[Setting, dict[str, Tuning]]:
+    """Of every setting, the tuning of every runner, where the plan has trials."""
+    methods = plan.methods if plan.tune else ()
+    return {
+        setting: {
+            method: Tuning([here[method, seed] for seed in range(-HELD, 0)], plan.tune, plan.settings)
+            for method in methods
+        }
+        for setting, here in settings.items()
+    }
 
 
 class Speed:
@@ -82,7 +132,7 @@ def entry(ended: Outcome, score: str, metric: Metric) -> Entry:
 
 
 def runs(plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]) -> list[Run]:
-    """Every run that a plan may come to want, a seed after another.
+    """Every run that a plan may come to want, a seed after another; those to tune on come first.
 
     ``loaded`` has the data of the first seed, ``versions`` their digests. A run costs its forward-backward passes.
     Where these are to be equal, a method that needs several in a step has fewer epochs.
@@ -93,9 +143,9 @@ def runs(plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]) -> 
     for source in plan.data:
         data = loaded[source]
         examples = data.describe()["sizes"]["train"]
-        settings = TASKS | plan.settings if plan.fewshot else settings_for(plan, examples)
+        settings = settings_for(plan, examples)
         steps = data.per_epoch if plan.fewshot else -(-examples // settings["batch_size"])
-        for seed in range(plan.seed, plan.seed + plan.seeds):
+        for seed in range(plan.seed, plan.first + plan.seeds):
             here = []
             for model in plan.models or (data.model if plan.fewshot else model_for(data.shape),):
                 for spec in plan.methods:
@@ -111,8 +161,7 @@ def runs(plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]) -> 
                     }  # fmt: skip
                     cost = generations * each * steps * method.passes
                     name = _name(data.name, source, model, spec, seed)
-                    work = "fallow.comparison.work:train"
-                    here.append(Run(name, work, arguments, cost, paths={"root": os.getcwd()}))
+                    here.append(Run(name, WORK, arguments, cost, paths={"root": os.getcwd()}))
             found += sorted(here, key=lambda run: -run.cost)
     return found
 

@@ -20,6 +20,7 @@ BASELINE = "normal"  # ordinary training for the epochs of one generation
 CONTROLS = ("long", "restart")  # the same compute as the methods, and nothing else
 TASKS_CONTROL = "maml"  # of methods that learn from tasks
 ACCURACY = CLASSES["accuracy"]
+HELD = 2  # seeds on which runners are tuned, where they are: none of them races
 SAME = 0.005  # of a share: half a point makes no difference in practice
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from fallow.base import files
 from fallow.base.errors import RequestError
 from fallow.comparison.findings import Findings, find
-from fallow.comparison.plan import Plan
-from fallow.comparison.policy import entry, runs
+from fallow.comparison.plan import Plan, settings_for
+from fallow.comparison.policy import WORK, entry, runs, tuned
 from fallow.comparison.race import Entry, plain
 from fallow.comparison.work import absolute, read
 from fallow.comparison.yardsticks import Measured
@@ -44,8 +44,8 @@ class Comparison:
 
     @property
     def runs(self) -> list[Run]:
-        """Every run, in the order of the plan."""
-        return list(self.state.runs.values())
+        """Every run of the race, in the order of the plan."""
+        return [run for run in self.state.runs.values() if run.work == WORK]
 
     @property
     def entries(self) -> dict[str, Entry]:
@@ -73,11 +73,8 @@ class Comparison:
         return dataclasses.replace(entry, data=self.labels[entry.data])
 
     def settings(self, source: str) -> dict[str, Any]:
-        """The settings of the training on a data set, as ordinary training has them."""
-        asked = (run.arguments for run in self.runs)
-        return next(
-            each["settings"] for each in asked if (each["data"], each["method"]) == (source, self.plan.methods[0])
-        )
+        """The settings of the training on a data set, as ordinary training has them before it is tuned."""
+        return settings_for(self.plan, self.loaded[source].describe()["sizes"]["train"])
 
     def source_of(self, entry: Entry) -> str:
         """The source of the data of an entry, named or not."""
@@ -89,7 +86,14 @@ class Comparison:
         named = [self.named(entry) for entry in self.entries.values()]
         described = {labels[source]: data.describe() for source, data in self.loaded.items()}
         overlaps = {labels[source]: data.overlap for source, data in self.loaded.items()}
-        return find(named, described, overlaps, self.plan.budget, self.metric, self.plan.rules(self.metric))
+        found = find(named, described, overlaps, self.plan.budget, self.metric, self.plan.rules(self.metric))
+        if self.plan.tune:
+            chosen = tuned(self.plan, self.loaded, self.state.outcomes, self.metric)
+            by_label = {(labels[source], model): here for (source, model), here in chosen.items()}
+            for setting in found.settings:
+                for row in setting.rows:
+                    row.tuned = by_label[setting.data, setting.model].get(row.method)
+        return found
 
 
 @contextmanager
@@ -133,7 +137,7 @@ def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder:
         data.target.metric(plan.settings.get("metric"))  # refuses one that it does not have
     fine: set[str] = set()
     refusals: list[RequestError] = []
-    for run in runs(dataclasses.replace(plan, seeds=1), loaded, versions):
+    for run in runs(dataclasses.replace(plan, seeds=1, tune=0), loaded, versions):
         asked = run.arguments
         method = asked["method"]
         if method in fine and method != plan.methods[0]:
@@ -179,6 +183,7 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
         {
             "data": setting.data, "model": setting.model, "method": row.method, "verdict": row.verdict,
             "exploratory": row.exploratory,
+            "tuned": dataclasses.asdict(row.tuned) if row.tuned else None,
             "race": dataclasses.asdict(row.standing) if row.standing else None,
             findings.settings[0].metric.name: {str(seed): value for seed, value in row.scores.items()},
             "mean": row.estimate.mean if row.estimate else None,

@@ -22,7 +22,7 @@ SUMMARY = (
     "data", "model", "method", "verdict", "exploratory", "advice", "stopped",
     "seeds", "failed", "mean", "low", "high", "validation",
     *(f"{name}_{key}" for name in ("normal", "control") for key in AGAINST),
-    "passes", "seconds",
+    "settings", "trials", "trial_passes", "passes", "trial_seconds", "seconds",
 )  # fmt: skip
 
 
@@ -49,7 +49,8 @@ def summary(findings: Findings) -> bytes:
             (
                 setting.data, setting.model, row.method, row.verdict, *_standing(row), len(row.scores), len(row.failed),
                 *(row.estimate or (None, None, None)), row.validation,
-                *_against(row.to_normal), *_against(row.to_control), row.passes, row.seconds,
+                *_against(row.to_normal), *_against(row.to_control), *_tuned(row), row.passes,
+                row.tuned.seconds if row.tuned else None, row.seconds,
             )
             for setting in findings.settings
             for row in setting.rows
@@ -66,6 +67,10 @@ def _status(outcome: Entry) -> str:
 def _standing(row: Row) -> tuple[Any, ...]:
     place = row.standing
     return (int(row.exploratory), *((place.advice, place.stopped) if place is not None else (None, None)))
+
+
+def _tuned(row: Row) -> tuple[Any, ...]:
+    return (row.tuned.words(), row.tuned.trials, float(row.tuned.passes)) if row.tuned else ("untuned", 0, 0.0)
 
 
 def _against(found: Against | None) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,21 @@ def train(
     seed: int,
     settings: dict[str, Any],
     root: str,
+    own: dict[str, Any] | None = None,
+    tested: bool = True,
 ) -> dict[str, Any]:
-    """Train, or go on with what is left of the training; paths are meant from ``root``."""
+    """Train, or go on with what is left of the training; paths are meant from ``root``, ``own`` is as tuning chose."""
+    from fallow.data import Data
+    from fallow.methods import build
     from fallow.training.fit import fit
 
+    loaded = _load(absolute(data, root), json.dumps(load), seed, version)
+    if not tested and isinstance(loaded, Data):
+        loaded = replace(loaded, test=None)
     result = fit(
         model,
-        _load(absolute(data, root), json.dumps(load), seed, version),
-        method,
+        loaded,
+        build(method).tuned(own or {}),
         weights=Path(root, weights) if weights is not None else None,
         out=folder,
         resume=(folder / "run.json").exists(),
@@ -44,6 +52,11 @@ def train(
         **settings,
     )
     return result.describe()
+
+
+def trial(folder: Path, **arguments: Any) -> dict[str, Any]:
+    """Train with settings on trial: only validation judges them, and so there is no test."""
+    return train(folder, **arguments, tested=False)
 
 
 @lru_cache(maxsize=2)  # the runs of a seed come one after another; a worker may have loaded another version before

@@ -40,7 +40,7 @@ def measured(comparison: Comparison, store: Store) -> list[Measured]:
     for source, data in comparison.loaded.items():
         if plan.fewshot or data.describe()["sizes"]["train"] * _values(data.shape) > LARGE:
             continue
-        for seed in range(plan.seed, plan.seed + min(SEEDS, plan.seeds)):
+        for seed in range(plan.first, plan.first + min(SEEDS, plan.seeds)):
             key = f"{source} {seed} {metric}"
             if key not in kept:
                 loaded = data if seed == plan.seed else read(source, seed, plan.load_options())
@@ -49,7 +49,7 @@ def measured(comparison: Comparison, store: Store) -> list[Measured]:
                 store.write("yardsticks", kept)
     rows: dict[tuple[str, str], list[list[float]]] = {}
     for source in comparison.loaded:
-        for seed in range(plan.seed, plan.seed + min(SEEDS, plan.seeds)):
+        for seed in range(plan.first, plan.first + min(SEEDS, plan.seeds)):
             for name, values in kept.get(f"{source} {seed} {metric}", {}).items():
                 rows.setdefault((comparison.labels[source], name), []).append(values)
     return [Measured(data, name, *map(list, zip(*values, strict=True))) for (data, name), values in rows.items()]

@@ -6,11 +6,12 @@ The loop that calls these hooks is drawn in :mod:`fallow.core.loop`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fallow.base.errors import RequestError
+from fallow.core.ranges import Choice, Range
 from fallow.evaluate.score import Score, score
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Method:
     tasks: ClassVar[bool] = False  # learns from tasks (few-shot), not from labelled examples
     semi: ClassVar[bool] = False  # learns from unlabelled examples, too
     exclusive: ClassVar[str] = ""  # what only one of the methods that name it here can decide
+    ranges: ClassVar[Mapping[str, Range | Choice]] = {}  # the settings that matter, and where to look for them
 
     @property
     def parts(self) -> tuple[Method, ...]:
@@ -163,6 +165,11 @@ class Method:
     def settings(self) -> dict[str, Any]:
         """The method's own settings, for the record of the run."""
         return dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
+
+    def tuned(self, chosen: Mapping[str, Any]) -> Method:
+        """The method with other settings, by its own name and theirs: "sam.rho"."""
+        mine = {key.rpartition(".")[2]: value for key, value in chosen.items() if key.startswith(f"{self.name}.")}
+        return dataclasses.replace(self, **mine) if mine else self  # type: ignore[type-var]
 
     def __add__(self, other: Method) -> Method:
         return Together(*self.parts, *other.parts)
@@ -289,6 +296,9 @@ class Together(Method):
 
     def settings(self) -> dict[str, Any]:
         return {method.name: method.settings() for method in self.methods}
+
+    def tuned(self, chosen: Mapping[str, Any]) -> Method:
+        return Together(*(method.tuned(chosen) for method in self.methods))
 
     def __str__(self) -> str:
         return "+".join(str(method) for method in self.methods)

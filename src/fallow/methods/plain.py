@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.core.ranges import choice
 from fallow.weights import reset_state
 
 
@@ -42,6 +44,7 @@ class Restart(Method):
     name = "restart"
     summary = "the schedule restarts with every generation, nothing else: the control for forgetting itself"
     generational = True
+    ranges: ClassVar = {"reset_optimizer": choice(False, True)}
 
     reset_optimizer: bool = False  # forget momentum and averages too
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch.nn import functional
 from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.core.ranges import choice
 
 if TYPE_CHECKING:
     from fallow.problems import Problem
@@ -33,6 +34,7 @@ class Balanced(Method):
 
     name = "balanced"
     summary = "rare classes weigh more in the loss, or come up more often"
+    ranges: ClassVar = {"by": choice("weights", "sampling")}
 
     by: str = "weights"
 

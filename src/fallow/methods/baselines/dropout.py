@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 from torch.nn import functional
@@ -13,6 +13,7 @@ from torch.nn import functional
 from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.core.ranges import linear
 from fallow.weights.blocks import head_of
 from fallow.weights.layers import execution_order
 
@@ -30,6 +31,7 @@ class Dropout(Method):
 
     name = "dropout"
     summary = "a random share of the head's inputs (or of every fully connected layer's) is 0 in training"
+    ranges: ClassVar = {"rate": linear(0.05, 0.6)}
 
     rate: float = 0.25
     where: str = "head"  # or "dense": every fully connected layer

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fallow.base.errors import RequestError
 from fallow.core.context import Context
+from fallow.core.ranges import choice
 from fallow.methods.averaging import Averaging
 
 
@@ -23,6 +25,7 @@ class EMA(Averaging):
 
     name = "ema"
     summary = "what is evaluated is a moving average of the weights"
+    ranges: ClassVar = {"decay": choice(0.9, 0.97, 0.99, 0.997, 0.999)}
 
     decay: float = 0.999
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.core.context import Batch, Context
 from fallow.core.method import Method
+from fallow.core.ranges import linear, log
 from fallow.data.targets import Box
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Mixup(Mixing):
 
     name = "mixup"
     summary = "inputs and targets are averaged in pairs, in random shares"
+    ranges: ClassVar = {"alpha": log(0.1, 2.0)}
 
     alpha: float = 0.2  # towards 0: hardly mixed; 1: any share alike
 
@@ -83,6 +85,7 @@ class CutMix(Mixing):
 
     name = "cutmix"
     summary = "a random box of every input is replaced by another input's, and so is its share of the target"
+    ranges: ClassVar = {"alpha": log(0.3, 2.0), "probability": linear(0.2, 1.0)}
 
     alpha: float = 1.0  # 1: any area alike
     probability: float = 0.5  # of a batch to be mixed

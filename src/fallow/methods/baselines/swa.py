@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from fallow.base.errors import RequestError
 from fallow.core.context import Batch, Context
+from fallow.core.ranges import linear, log
 from fallow.methods.averaging import Averaging
 
 
@@ -28,6 +29,7 @@ class SWA(Averaging):
 
     name = "swa"
     summary = "late in the training the rate stays up, and what is evaluated is the mean of the epochs' weights"
+    ranges: ClassVar = {"start": linear(0.4, 0.9), "rate": log(0.05, 1.0)}
 
     start: float = 0.75  # of the generation that is done when averaging begins
     rate: float = 0.5  # the learning rate from there on, of the initial one

@@ -7,7 +7,7 @@ import warnings
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch import Tensor
 from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Batch, Context
 from fallow.core.method import Method
+from fallow.core.ranges import log
 from fallow.flatness import FORMS, Watch
 from fallow.weights.layers import untouched
 
@@ -39,6 +40,7 @@ class FAM(Method):
 
     name = "fam"
     summary = "adds the relative flatness of a layer to the loss"
+    ranges: ClassVar = {"strength": log(1e-4, 0.1)}
 
     strength: float = 0.001  # λ; the paper's 0.1 is of κ/64
     layer: str = "head"  # a path, "head", "penultimate" (the layer before it), or several with commas between them

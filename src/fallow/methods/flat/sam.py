@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
 from fallow.core.method import Cost, Gradients, Method
+from fallow.core.ranges import log
 
 
 @dataclass(eq=False)
@@ -27,6 +29,7 @@ class SAM(Method):
     name = "sam"
     summary = "each step descends along the gradient at the worst point nearby: two passes a step"
     cost = Cost(gradients=2)
+    ranges: ClassVar = {"rho": log(0.01, 0.5)}
 
     rho: float = 0.05  # ρ; ASAM takes about ten times as much
     adaptive: bool = False

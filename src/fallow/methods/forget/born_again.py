@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fallow.base.errors import RequestError
 from fallow.core.context import Batch, Context
 from fallow.core.method import Cost, Method
+from fallow.core.ranges import linear, log
 from fallow.methods.forget.measure import log_forgetting
 
 TEACHER = 1 / 3  # a forward pass is a third of forward and backward
@@ -29,6 +30,7 @@ class BornAgain(Method):
     generational = True
     forgets = frozenset({"early", "late"})
     cost = Cost(beside=TEACHER)
+    ranges: ClassVar = {"alpha": linear(0.1, 0.9), "temperature": log(1.0, 8.0)}
 
     alpha: float = 0.5  # the teacher's share of the loss
     temperature: float = 1.0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.core.ranges import linear
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights.masks import check_fraction, check_scope, matrices, smallest
 
@@ -18,6 +20,7 @@ class DSD(Method):
     summary = "the smallest fifth of the weights is re-drawn at the start of each generation"
     generational = True
     forgets = frozenset({"early", "late"})
+    ranges: ClassVar = {"fraction": linear(0.1, 0.7)}
 
     fraction: float = 0.2
     scope: str = "layer"  # the smallest of each layer, or of all together: "global"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.core.ranges import linear
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights.masks import check_fraction, matrices, random_mask
 from fallow.weights.slim import kernel_mask
@@ -22,6 +23,7 @@ class WELS(Method):
     summary = "a random, fixed fifth of the weights is re-drawn at the start of each generation"
     generational = True
     forgets = frozenset({"early", "late"})
+    ranges: ClassVar = {"fraction": linear(0.05, 0.5)}
 
     fraction: float = 0.2  # of every layer's weights
 
@@ -69,6 +71,7 @@ class KELS(WELS):
 
     name = "kels"
     summary = "all but the first channels of every layer is re-drawn; the kept part is a slim network of its own"
+    ranges: ClassVar = {"fraction": linear(0.3, 0.9)}
 
     fraction: float = 0.5  # r, of every layer's channels that are kept
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
 from fallow.base.errors import unknown
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.core.ranges import choice
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import Partition
 from fallow.weights.layers import has_matrix
@@ -26,6 +28,7 @@ class FC(Method):
     summary = "the last fully connected layers (or the head alone) are re-drawn at the start of each generation"
     generational = True
     forgets = frozenset({"late"})  # the last layers, though in an mlp some of them may lie before the split
+    ranges: ClassVar = {"layers": choice("all", "head")}
 
     layers: str = "all"  # of the last fully connected ones; or "head" alone
 

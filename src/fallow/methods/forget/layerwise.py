@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fallow.base.errors import RequestError, WorkError
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.core.ranges import choice
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import Partition, insert_norms, is_norm, matrices, norms, rescale
 from fallow.weights.layers import untouched
@@ -41,6 +42,7 @@ class LW(Method):
     summary = "block by block from the input: rescale and normalise what is below, re-draw what is above"
     generational = True
     forgets = frozenset({"early", "late"})
+    ranges: ClassVar = {"rescaling": choice(True, False), "normalisation": choice(True, False)}
 
     repeats: int = 1  # N
     rescaling: bool = True  # step 1

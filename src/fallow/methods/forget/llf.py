@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.core.ranges import choice
 from fallow.methods.forget.measure import log_forgetting
 
 
@@ -21,6 +23,7 @@ class LLF(Method):
     summary = "the later layers are re-drawn at the start of each generation, then everything relearns"
     generational = True
     forgets = frozenset({"late"})
+    ranges: ClassVar = {"optimizer_state": choice("reset", "keep")}
 
     biases: bool = True  # re-draw biases too
     norm_affine: bool = True  # reset the weights and biases of normalisations

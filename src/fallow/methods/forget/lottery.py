@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from fallow.base.errors import RequestError
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.core.ranges import linear
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import reset_state
 from fallow.weights.masks import check_fraction, check_scope, matrices, smallest
@@ -27,6 +28,7 @@ class IMP(Method):
     summary = "the smallest fifth of what is left is removed, the rest returns to its initial values"
     generational = True
     forgets = frozenset({"early", "late"})
+    ranges: ClassVar = {"fraction": linear(0.05, 0.5)}
 
     fraction: float = 0.2  # of the remaining weights, per generation
     scope: str = "global"  # the smallest of all together, or of each layer: "layer"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from fallow.base.errors import RequestError
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.core.ranges import linear, log
 
 
 @dataclass(eq=False)
@@ -25,6 +27,7 @@ class SAGD(Method):
 
     name = "sagd"
     summary = "every step climbs with a probability that falls to 0 over the training"
+    ranges: ClassVar = {"probability": linear(0.02, 0.3), "scale": log(0.1, 2.0)}
 
     probability: float = 0.1  # at the start
     scale: float = 1.0  # s, of the learning rate when climbing

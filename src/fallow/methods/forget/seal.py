@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.core.ranges import linear, log
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import ascend, descend, reset_state, split_groups
 
@@ -65,6 +66,7 @@ class SEAL(Method):
     name = "seal"
     summary = "the early layers climb for the first quarter of each generation, then everything relearns"
     generational = True
+    ranges: ClassVar = {"share": linear(0.1, 0.5), "scale": log(0.001, 0.1)}
 
     share: float = 0.25  # of a generation's epochs that climb
     scale: float | str = 0.01  # S: of the learning rate, while climbing; or "auto"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
 from fallow.core.method import Cost, Method
+from fallow.core.ranges import log
 from fallow.hypergradients.implicit import Record, hypergradient
 from fallow.hypergradients.penalty import SquaredDecay, inverse_softplus
 from fallow.hypergradients.schedule import T1T2, Schedule
@@ -46,6 +47,7 @@ class ImplicitDecay(Method):
 
     name = "implicit-decay"
     summary = "weight decay per layer or per weight, learned on validation by implicit gradients"
+    ranges: ClassVar = {"rate": log(0.02, 0.5)}
 
     per: str = "layer"  # or "weight"
     solver: str = "cg"

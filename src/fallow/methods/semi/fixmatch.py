@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch.nn import functional
 from fallow.base.errors import RequestError
 from fallow.core.context import Batch, Context
 from fallow.core.method import Cost, Method
+from fallow.core.ranges import choice, log
 from fallow.core.settings import Settings
 from fallow.data import FOREIGN, UNKNOWN
 from fallow.data.augment import apply, draw, resolve
@@ -44,6 +45,7 @@ class FixMatch(Method):
     name = "fixmatch"
     summary = "learns from unlabelled images too: what is sure on a weak view must hold on a strong one"
     semi = True
+    ranges: ClassVar = {"threshold": choice(0.8, 0.9, 0.95), "weight": log(0.3, 3.0)}
 
     threshold: float = 0.95  # τ
     weight: float = 1.0  # λ_u
