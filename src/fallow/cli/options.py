@@ -36,6 +36,9 @@ Smoothing = Annotated[float, typer.Option(help="label smoothing")]
 Augment = Annotated[str, typer.Option(help="none, flip, crop, flip+crop, auto (no mirroring) or try (on validation)")]
 Clip = Annotated[float | None, typer.Option(help="the largest norm of the gradient")]
 Split = Annotated[str, typer.Option(help="where late layers begin: layer3, 2 (blocks), 0.5, or auto as in the papers")]
+Freeze = Annotated[
+    str | None, typer.Option(help="where training begins: head, layer3, 2 (blocks) or 0.5; before it nothing changes")
+]
 Seed = Annotated[int, typer.Option(help="of the split, the initial weights and the order of the batches")]
 Resume = Annotated[bool, typer.Option("--resume", help="resume what is in --out")]
 Checkpoints = Annotated[float, typer.Option(help="seconds between two checkpoints")]

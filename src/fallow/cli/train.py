@@ -49,6 +49,7 @@ def train(
     ] = "normal",
     model: options.Model = None,
     split: options.Split = "auto",
+    freeze: options.Freeze = None,
     weights: options.Weights = None,
     keep: options.Train = None,
     val: options.Val = 0.2,
@@ -122,7 +123,8 @@ def train(
             generations=generations, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
             weight_decay=decay, schedule=schedule, warmup=warmup, label_smoothing=label_smoothing, clip=clip,
             accumulate=accumulate, precision=precision, patience=patience, augment=augment,
-            evaluate_every=evaluate_every, metric=metric, split=as_split(split), seed=seed,
+            evaluate_every=evaluate_every, metric=metric, split=as_split(split),
+            freeze=None if freeze is None else as_split(freeze), seed=seed,
         )  # fmt: skip
         ends.enter_context(closing(training))
         if training.engine.is_global_zero:

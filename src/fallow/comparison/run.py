@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fallow.base import files
 from fallow.base.errors import RequestError
 from fallow.comparison.findings import Findings, find
@@ -19,9 +21,13 @@ from fallow.comparison.policy import WORK, entry, runs, tuned
 from fallow.comparison.race import Entry, plain
 from fallow.comparison.work import absolute, read
 from fallow.comparison.yardsticks import Measured
+from fallow.data import Examples, Files
+from fallow.data.normalise import spaced
 from fallow.evaluate.metrics import LOSS, Metric
 from fallow.experiment import Experiment, Run, State, opened
 from fallow.problems import as_problem
+
+FEW = 64  # examples on which trainings behind frozen layers are tried before the first run
 
 
 @dataclass(repr=False)
@@ -122,8 +128,6 @@ def _loaded(plan: Plan, known: dict[str, Any] | None = None) -> dict[str, Any]:
 
 def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder: Path) -> None:
     """What would fail in every run is refused before the first."""
-    import torch
-
     from fallow.training.fit import prepare
 
     for source in loaded:
@@ -145,8 +149,8 @@ def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder:
         try:
             with torch.random.fork_rng():
                 prepare(
-                    asked["model"], loaded[asked["data"]], method, weights=plan.weights, device="cpu", workers=0,
-                    seed=asked["seed"], **asked["settings"],
+                    asked["model"], few(loaded[asked["data"]], asked["settings"]), method, weights=plan.weights,
+                    device="cpu", workers=0, seed=asked["seed"], **asked["settings"],
                 )  # fmt: skip
             fine.add(method)
         except RequestError as error:
@@ -156,6 +160,17 @@ def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder:
     contestants = {method for method in plan.methods if not plain(method)}
     if contestants and not contestants & fine:  # one that fits another data set, or is one of many, fails there
         raise refusals[0]
+
+
+def few(data: Any, settings: dict[str, Any]) -> Any:
+    """Some examples of every part, enough to see whether a training begins, where frozen layers would look at all."""
+    if settings.get("freeze") is None:
+        return data
+    parts = {
+        name: part for name in ("train", "val", "test") if isinstance(part := getattr(data, name), Examples | Files)
+    }
+    some = {name: part.subset(torch.tensor(spaced(len(part), FEW))) for name, part in parts.items()}
+    return dataclasses.replace(data, **some)
 
 
 def _check_unchanged(experiment: Experiment, plan: Plan, versions: dict[str, str]) -> None:

@@ -48,6 +48,7 @@ def train(
         observer=heed,
         checkpoint_every=CHECKPOINT_EVERY,
         test_at_end=True,
+        features=folder.parent.parent / "features",
         seed=seed,
         **settings,
     )

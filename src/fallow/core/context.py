@@ -52,6 +52,7 @@ class RunOptions:
     checkpoint_every: float = 15.0  # seconds
     test_at_end: bool = False  # look at the test split only at the end, not after every generation
     keep_generations: bool = False  # the weights after each, in the folder
+    features: Path | None = None  # a folder for what frozen layers give, which other runs find there
 
     def __post_init__(self) -> None:
         seconds = self.checkpoint_every
@@ -97,7 +98,7 @@ class Context:
         self.data, self.metric = problem.data, problem.metric
         self.criterion = loss or problem.training_loss(settings)
         self.plain_loss = loss or problem.plain_loss
-        streams = problem.streams(settings, engine, run.workers)
+        streams = problem.streams(settings, engine, run)
         train = streams["train"]
         assert train is not None
         self.train, self.val, self.test = train, streams["val"], streams["test"]

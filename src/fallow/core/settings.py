@@ -40,6 +40,7 @@ class Settings:
     patience: int | None = None  # looks at validation without a lower loss before a generation ends
     augment: str = "auto"
     input_size: int | None = None  # pixels a side, for a pretrained network; None: its own
+    freeze: str | int | float | None = None  # where training begins: a path, a number or a share of blocks, or "head"
     split: str | int | float = "auto"  # where late layers begin: a path, a number or a share of blocks; the papers'
     seed: int = 0
     evaluate_every: int = 1  # epochs between two looks at validation

@@ -14,6 +14,7 @@ from fallow.methods.fewshot.maml import complete
 from fallow.problems.problem import Criterion, Problem
 
 if TYPE_CHECKING:
+    from fallow.core.context import RunOptions
     from fallow.core.method import Method
     from fallow.core.settings import Settings
 
@@ -35,7 +36,7 @@ class FewShot(Problem):
     def default_model(self) -> str:
         return self.data.model
 
-    def streams(self, settings: Settings, engine: Any, workers: int | None) -> dict[str, Any]:
+    def streams(self, settings: Settings, engine: Any, run: RunOptions) -> dict[str, Any]:
         how = {"batch_size": settings.batch_size, "seed": settings.seed, "device": engine.device}
         share = {"rank": engine.global_rank, "world": engine.world_size}
         kind = torch.float64 if settings.precision == "float64" else torch.float32

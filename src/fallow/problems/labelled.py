@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,15 +13,18 @@ from torch import Tensor, nn
 
 from fallow import models
 from fallow.base.errors import RequestError
-from fallow.data import Data, Files, stream
-from fallow.data.stream import Cast
+from fallow.data import Data, Examples, Files, Stream, stream
+from fallow.data.stream import Cast, Changed
 from fallow.evaluate.score import right
 from fallow.models import Inputs
+from fallow.models.cut import Cut, Front
+from fallow.models.features import front_features
 from fallow.models.scaled import Scaled
 from fallow.problems.problem import Criterion, Network, Problem
 from fallow.weights.layers import untouched
 
 if TYPE_CHECKING:
+    from fallow.core.context import RunOptions
     from fallow.core.method import Method
     from fallow.core.settings import Settings
 
@@ -27,8 +32,29 @@ if TYPE_CHECKING:
 UNEVEN = 3  # times as many examples of the commonest class as of the rarest
 
 
+class Fronted(Changed):
+    """A stream of what frozen layers give for augmented images, computed as they come.
+
+    ``still`` has what they give for the images as they are.
+    """
+
+    def __init__(self, inner: Stream, front: Front, still: Stream | None) -> None:
+        super().__init__(inner)
+        self.front, self.still = front, still
+
+    def change(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        x, y = batch
+        return self.front(x), y
+
+    def ordered(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Computed once, where the examples can be told apart."""
+        return super().ordered() if self.still is None else self.still.ordered()
+
+
 class Labelled(Problem):
     """A model learns to give the target of an example."""
+
+    cut: Cut | None = None  # where some layers are frozen
 
     def __init__(self, data: Data, metric: str | None = None) -> None:
         self.data, self.target = data, data.target
@@ -63,21 +89,43 @@ class Labelled(Problem):
     def default_model(self) -> str:
         return models.default(self.data.shape)
 
-    def streams(self, settings: Settings, engine: Any, workers: int | None) -> dict[str, Any]:
+    def freeze(self, network: nn.Module, at: str | int | float) -> nn.Module:
+        if self.target.kind == "dense":
+            raise RequestError(f"freeze={at} is not for targets of every pixel: leave it out")
+        x, _ = next(iter(stream(self.data.train, self.data, batch_size=2, seed=0).ordered()))
+        self.cut = Cut(network, at, x[:2])
+        return self.cut.tail
+
+    def streams(self, settings: Settings, engine: Any, run: RunOptions) -> dict[str, Any]:
         found: dict[str, Any] = {"train": None, "val": None, "test": None}
+        how = {
+            "batch_size": settings.batch_size, "seed": settings.seed, "device": engine.device,
+            "rank": engine.global_rank, "world": engine.world_size,
+        }  # fmt: skip
         for name in found:
             part = getattr(self.data, name)
             if part is None:
                 continue
-            found[name] = stream(
-                part, self.data, batch_size=settings.batch_size, seed=settings.seed, device=engine.device,
-                rank=engine.global_rank, world=engine.world_size,
-                augment=settings.augment if name == "train" else "none",
-                workers=_workers(part) if workers is None else workers,
-            )  # fmt: skip
+            augment = settings.augment if name == "train" else "none"
+            workers = _workers(part) if run.workers is None else run.workers
+            still = None
+            if self.cut is not None and isinstance(part, Examples | Files):
+                still = stream(*self._features(part, engine.device, run.features), **how)
+            if still is not None and self.data.policy(augment) == "none":
+                found[name] = still
+            else:
+                found[name] = stream(part, self.data, augment=augment, workers=workers, **how)
+                if self.cut is not None:
+                    found[name] = Fronted(found[name], self.cut.front.to(engine.device), still)
             if settings.precision == "float64":
                 found[name] = Cast(found[name], torch.float64)
         return found
+
+    def _features(self, part: Examples | Files, device: Any, folder: Path | None) -> tuple[Examples, Data]:
+        """What the frozen layers give for the examples of a part, as examples that need no scaling."""
+        assert self.cut is not None
+        held = Examples(front_features(self.cut.front.to(device), part, self.data, folder), part.y)
+        return held, replace(self.data, train=held, mean=None, std=None, size=None, shape=tuple(held.x.shape[1:]))
 
     def training_loss(self, settings: Settings) -> Criterion:
         return self.target.training_loss(settings.label_smoothing)
@@ -109,6 +157,7 @@ class Labelled(Problem):
         return self.data.understood(settings.augment)
 
     def finished(self, model: nn.Module) -> nn.Module:
+        model = model if self.cut is None else self.cut.joined(model)
         return Scaled(model, self.data.mean, self.data.std, self.data.size)
 
 

@@ -14,6 +14,7 @@ from fallow import models
 from fallow.base.errors import RequestError
 
 if TYPE_CHECKING:
+    from fallow.core.context import RunOptions
     from fallow.core.method import Method
     from fallow.core.settings import Settings
     from fallow.data.targets import Target
@@ -63,8 +64,12 @@ class Problem(ABC):
         return Network(factory(), factory, spec)
 
     @abstractmethod
-    def streams(self, settings: Settings, engine: Any, workers: int | None) -> dict[str, Any]:
+    def streams(self, settings: Settings, engine: Any, run: RunOptions) -> dict[str, Any]:
         """The stream of every part; None where there is no such part."""
+
+    def freeze(self, network: nn.Module, at: str | int | float) -> nn.Module:
+        """What is trained of a network of which all that runs before ``at`` stays as it is."""
+        raise RequestError(f"freeze={at} is for labelled examples: leave it out")
 
     @abstractmethod
     def training_loss(self, settings: Settings) -> Criterion:

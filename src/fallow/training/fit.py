@@ -104,6 +104,9 @@ def fit(
     out, resume : the folder of the run, and whether to resume the run that is there.
     checkpoint_every : seconds between two checkpoints (generations always write one).
     test_at_end : look at the test split only at the end, not after every generation.
+    freeze : where training begins, a module's path, a number or a share of blocks, or "head": what comes before stays
+        as it is, and is computed once for every example (with augmentation, once an epoch).
+    features : a folder in which other runs find what frozen layers gave.
     keep_generations : keep the weights after every generation, as ``generation-N.safetensors``.
     workers : processes that fetch examples; by default only for image folders too large for memory.
     engine : a launched Lightning ``Fabric``, for strategies and clusters beyond ``devices``.
@@ -146,14 +149,20 @@ def prepare(
         settings = dataclasses.replace(settings, augment=policy)
         problem.data = dataclasses.replace(problem.data, notes=[*problem.data.notes, said])
     settings = method.arrange(settings, problem)
+    if settings.freeze is not None and method.semi:
+        raise RequestError(f"{method.name} looks at images in ever new views: leave freeze={settings.freeze} out")
+    if settings.freeze is not None and settings.augment == "auto":
+        settings = dataclasses.replace(settings, augment="none")  # what frozen layers give is computed once
     if settings.patience is not None and problem.data.val is None:
         raise RequestError("patience waits for a lower validation loss: give val above 0, or no patience")
     net, factory, described = problem.network(model, settings.input_size)
     pretrained = models.load_weights(net, Path(weights)) if weights is not None else None
+    initialiser = init or own_initialiser(net, factory, pretrained=pretrained is not None)
+    if settings.freeze is not None:
+        net = problem.freeze(net, settings.freeze)
     ctx = Context(
         net, problem, method, settings, engine=engine, wrapped=engine.setup_module(net),
-        optimizer=_optimizer(net, optimizer, settings), loss=loss, run=run,
-        initialiser=init or own_initialiser(net, factory, pretrained=pretrained is not None),
+        optimizer=_optimizer(net, optimizer, settings), loss=loss, run=run, initialiser=initialiser,
     )  # fmt: skip
     if loss is None:
         problem.check(ctx.model, next(iter(ctx.train.ordered())))

@@ -40,6 +40,7 @@ class FitOptions(TypedDict, total=False):
     checkpoint_every: float
     test_at_end: bool
     keep_generations: bool
+    features: str | Path | None
     generations: int
     epochs: int
     batch_size: int
@@ -57,6 +58,7 @@ class FitOptions(TypedDict, total=False):
     patience: int | None
     augment: str
     input_size: int | None
+    freeze: str | int | float | None
     split: str | int | float
     seed: int
     evaluate_every: int

@@ -12,6 +12,8 @@ from fallow.base.errors import RequestError, unknown
 from fallow.weights.blocks import find_blocks, head_of, inside, late_from
 from fallow.weights.layers import execution_order, join, layers
 
+ALL = "all"  # the split of what stands behind frozen layers: all of it is late
+
 Split = str | int | float | Callable[[str, nn.Module], bool]
 
 
@@ -61,7 +63,7 @@ class Partition:
         self.late = self._part({path: layer for path, layer in owned.items() if path in late})
         self.head = self._part({head: owned[head]})
         for part, other in (("early", self.late), ("late", self.early)):
-            if not getattr(self, part).parameters:
+            if not getattr(self, part).parameters and split != ALL:
                 every = ", ".join(other.modules) if len(other.modules) < 9 else f"all {len(other.modules)}"
                 raise RequestError(
                     f"split={_shown(split)} leaves no {part} layer with parameters (layers: {every}): "
@@ -72,6 +74,8 @@ class Partition:
     def _late(
         self, model: nn.Module, split: Split, owned: Mapping[str, nn.Module], order: Mapping[str, int]
     ) -> set[str]:
+        if split == ALL:
+            return set(owned)
         if isinstance(split, str):
             known = [path for path, _ in model.named_modules() if path]
             if split not in known:
@@ -122,7 +126,7 @@ class Partition:
         rows = [("part", "layers", "tensors", "parameters", "share")]
         total = self.early.numel + self.late.numel
         for name, part in (("early", self.early), ("late", self.late)):
-            paths = list(part.modules)
+            paths = list(part.modules) or ["none"]
             span = paths[0] if len(paths) == 1 else f"{paths[0]} … {paths[-1]}"
             rows.append((name, span, f"{len(part.names)}", f"{part.numel:,}", f"{part.numel / total:.1%}"))
         widths = [max(len(row[i]) for row in rows) for i in range(5)]

@@ -100,6 +100,10 @@ class CutMix(Mixing):
             return f"cuts boxes from images or signals, not from shape {tuple(problem.data.shape)}: use mixup"
         return ""
 
+    def begin(self, ctx: Context) -> None:
+        if next(iter(ctx.train.ordered()))[0].ndim < 3:
+            raise RequestError("cutmix cuts boxes, and behind these frozen layers there is no space left: use mixup")
+
     def blend(self, x: Tensor, other: Tensor, draw: random.Random) -> tuple[Tensor, float, Box | None]:
         if draw.random() >= self.probability:
             return x, 1.0, None
