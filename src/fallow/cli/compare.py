@@ -48,6 +48,8 @@ def compare(
     size: options.Size = None,
     as_: options.As = None,
     groups: options.Groups = None,
+    target: options.Target = None,
+    drop: options.Drop = None,
     strict: Annotated[bool, typer.Option("--strict", help="refuse a folder with unreadable images")] = False,
     weights: Annotated[Path | None, typer.Option(help="pretrained weights from which every method starts")] = None,
     tasks: Annotated[
@@ -93,7 +95,8 @@ def compare(
         "seed": seed, "same": same, "minutes": minutes, "prove_worse": prove_worse or None, "tune": tune,
         "quick": quick or None,
         "budget": budget, "score": score, "train": train, "val": val, "size": size, "strict": strict or None,
-        "as_": as_, "groups": groups, "weights": None if weights is None else str(weights),
+        "as_": as_, "groups": groups, "target": target, "drop": drop,
+        "weights": None if weights is None else str(weights),
         "tasks": None if tasks is None else parse(f"tasks:{tasks}")[1],
     }  # fmt: skip
     asked |= {key: value for key, value in flags.items() if value is not None}

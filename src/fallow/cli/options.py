@@ -19,7 +19,13 @@ Groups = Annotated[
     typer.Option(help="what stays together in a split: an array of a .npz, a separator in file names, or a file"),
 ]
 Size = Annotated[int | None, typer.Option(help="side of the images of a folder, in pixels")]
-Target = Annotated[str | None, typer.Option(help="classes, numbers, labels or dense, where the answers do not show it")]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        help="of a table, the column to predict; else classes, numbers, labels or dense, where y does not show it"
+    ),
+]
+Drop = Annotated[str | None, typer.Option(help="columns of a table to leave out, separated by commas")]
 Metric = Annotated[
     str | None,
     typer.Option(help="what chooses and judges: balanced-accuracy, auroc, mae, …; default by the target"),

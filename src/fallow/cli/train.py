@@ -58,6 +58,7 @@ def train(
     as_: options.As = None,
     groups: options.Groups = None,
     target: options.Target = None,
+    drop: options.Drop = None,
     metric: options.Metric = None,
     generations: Annotated[int, typer.Option(help="the first, ordinary one included")] = 4,
     epochs: options.Epochs = 20,
@@ -115,7 +116,18 @@ def train(
             for watch in watchers:
                 watch(ctx)
 
-        loaded = load(data, train=keep, val=val, test=test, size=size, target=target, as_=as_, groups=groups, seed=seed)
+        loaded = load(
+            data,
+            train=keep,
+            val=val,
+            test=test,
+            size=size,
+            target=target,
+            as_=as_,
+            groups=groups,
+            seed=seed,
+            drop=drop or "",
+        )
         training = prepare(
             model, loaded, method, optimizer=optimizer, weights=weights, out=folder, resume=resume,
             checkpoint_every=checkpoint_every, keep_generations=keep_generations, device=device,

@@ -28,6 +28,8 @@ def tune(
     val: options.Val = 0.2,
     as_: options.As = None,
     groups: options.Groups = None,
+    target: options.Target = None,
+    drop: options.Drop = None,
     epochs: options.Epochs = 60,
     batch_size: options.BatchSize = 32,
     lr: options.Rate = 0.01,
@@ -53,8 +55,8 @@ def tune(
     with working(folder), Live() as live:
         tuned = tune(
             data, model, out=folder, per=per, solver=solver, inner=inner, grid=grid, seeds=seeds, seed=seed,
-            train=keep, val=val, as_=as_, groups=groups, told=say, engine=engine, address=address,
-            workers=workers, device=device,
+            train=keep, val=val, as_=as_, groups=groups, target=target, drop=drop, told=say,
+            engine=engine, address=address, workers=workers, device=device,
             watch=live.show if sys.stderr.isatty() else None, epochs=epochs, batch_size=batch_size, lr=lr,
             label_smoothing=label_smoothing, augment=augment,
         )  # fmt: skip

@@ -48,6 +48,8 @@ def compare(
     strict: bool = False,
     as_: str | None = None,
     groups: str | None = None,
+    target: str | None = None,
+    drop: str | None = None,
     weights: str | Path | None = None,
     tasks: dict[str, Any] | None = None,
     generations: int | None = None,
@@ -83,7 +85,7 @@ def compare(
     quick : a first look, with a quarter of the epochs.
     budget : what is equal between the methods, "passes" (forward-backward) or "steps".
     score : which epoch counts, the "last", or the "best" on validation.
-    train, val, size, strict, as_, groups : how the data are loaded, see :func:`fallow.data.load`.
+    train, val, size, strict, as_, groups, target, drop : how the data are loaded, see :func:`fallow.data.load`.
     weights : a file of pretrained weights from which every method starts.
     tasks : options of :func:`fallow.data.tasks.load.load_tasks` (ways, shots …), for methods that learn from tasks.
     generations, epochs, batch_size, lr : of the training; what is not given follows from the data.
@@ -117,6 +119,8 @@ def compare(
         strict=strict,
         as_=as_,
         groups=groups,
+        target=target,
+        drop=drop,
         weights=str(weights) if weights is not None else None,
         tasks=tasks or {},
         settings=own | (settings or {}),

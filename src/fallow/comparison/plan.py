@@ -57,6 +57,8 @@ class Plan:
     strict: bool = False
     as_: str | None = None  # what examples are, and what stays together: see `fallow.data.load`
     groups: str | None = None
+    target: str | None = None
+    drop: str | None = None
     weights: str | None = None
     tasks: dict[str, Any] = field(default_factory=dict)  # for methods that learn from them: see `load_tasks`
     settings: dict[str, Any] = field(default_factory=dict)  # fields of Settings
@@ -143,8 +145,11 @@ class Plan:
         if self.fewshot:
             return {"tasks": {"size": self.size} | self.tasks}
         rest = self.train is not None and any(build(method).semi for method in self.methods)
-        how = {key: getattr(self, key) for key in ("train", "val", "size", "strict", "as_", "groups")}
-        return how | {"rest": rest}  # what --train leaves out can be learned from without its labels
+        how = {key: getattr(self, key) for key in ("train", "val", "size", "strict", "as_", "groups", "target")}
+        return how | {
+            "drop": self.drop or "",
+            "rest": rest,
+        }  # what --train leaves out can be learned from without its labels
 
     def rules(self, metric: Metric) -> Rules:
         """What is frozen for every race."""

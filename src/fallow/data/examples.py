@@ -16,6 +16,7 @@ from fallow.data.augment import resolve
 from fallow.data.content import of_files, of_tensor, together
 from fallow.data.images import decode
 from fallow.data.layout import DARK
+from fallow.data.tables import Table
 from fallow.data.targets import Classes, Target
 from fallow.data.understood import MOVES, kind, wanted
 
@@ -120,6 +121,7 @@ class Data:
     target: Target = None  # type: ignore[assignment]  # what is learned; by default one of the classes
     whole: list[Any] = field(default_factory=list)  # of all that was carved from: digests, or the Files themselves
     size: int | None = None  # pixels a side to which images are resized on the way to a pretrained network
+    table: Table | None = None  # from whose rows the features were made, with what was learned of the training rows
 
     def __post_init__(self) -> None:
         if self.target is None or self.target.kind == "classes":
@@ -162,7 +164,7 @@ class Data:
         what += [f"{sizes[key]:,} for {word}" for key, word in PARTS.items() if sizes.get(key)]
         return "; ".join([
             ", ".join(what),
-            "scaled inside the model" if self.mean is not None else "not scaled",
+            "scaled inside the model" if self.mean is not None or self.table is not None else "not scaled",
             MOVES[self.policy(augment)] if held else "augmented by the Dataset alone",
         ])  # fmt: skip
 

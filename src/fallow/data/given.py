@@ -18,6 +18,9 @@ from fallow.base.files import expanded
 from fallow.data.images import SUFFIXES, decode
 from fallow.data.layout import COLOURS, numeric
 from fallow.data.sources.npz import XS
+from fallow.data.sources.table import SUFFIXES as TABLES
+from fallow.data.sources.table import read_cells
+from fallow.data.tables import Table
 
 
 class Given(NamedTuple):
@@ -28,9 +31,12 @@ class Given(NamedTuple):
     failed: dict[str, str]
 
 
-def from_paths(paths: Iterable[str | Path], shape: tuple[int, ...], pictures: bool) -> Given:
+def from_paths(
+    paths: Iterable[str | Path], shape: tuple[int, ...], pictures: bool, table: Table | None = None
+) -> Given:
     """Files, and those in folders: PNG and JPEG where the model takes ``pictures``, .npz, .npy and .csv of arrays.
 
+    Where the model was trained on a ``table``, .csv, .tsv and .parquet hold rows with the same columns, as they are.
     What cannot be read is left out, with its reason; only if nothing is left is that an error.
     """
     names: list[str] = []
@@ -38,7 +44,10 @@ def from_paths(paths: Iterable[str | Path], shape: tuple[int, ...], pictures: bo
     failed: dict[str, str] = {}
     for path in _files(paths, failed):
         try:
-            some = _read(path, shape, pictures)
+            if table is not None and path.suffix.lower() in TABLES:
+                some = table.encode(table.raw(read_cells(path), str(path)))
+            else:
+                some = _read(path, shape, pictures)
         except RequestError as error:
             failed[str(path)] = str(error)
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,13 @@ from fallow.data.sources.cifar import cifar, is_cifar
 from fallow.data.sources.folder import folder, printable
 from fallow.data.sources.idx import idx, is_idx
 from fallow.data.sources.npz import npz
+from fallow.data.sources.table import SUFFIXES
+from fallow.data.sources.table import table as read_table
 from fallow.data.targets import KINDS as TARGETS
 
 KINDS = (
-    "give a .npz file, a folder with a folder of images per class, of idx files or of CIFAR batches, or a bundled name"
+    "give a .npz or .csv file, a folder with a folder of images per class, of idx files or of CIFAR batches, "
+    "or a bundled name"
 )
 
 
@@ -46,6 +50,7 @@ def load(
     target: str | None = None,
     as_: str | None = None,
     groups: Any = None,
+    drop: str | Sequence[str] = (),
     **options: Any,
 ) -> Data:
     """Load a data set and divide it, stratified by class, the same way for the same seed.
@@ -54,7 +59,8 @@ def load(
 
     - a bundled name, with options perhaps: ``"digits"``, ``"synthetic:alpha=0.5"`` (a folder of that name
       is ``"./digits"``);
-    - a path: a .npz file, a folder with a folder of images per class, of idx files, of CIFAR batches;
+    - a path: a .npz file, a folder with a folder of images per class, of idx files, of CIFAR batches; a .csv, .tsv or
+      .parquet table (see `fallow.data.sources.table.table`);
     - arrays or tensors ``(x, y)`` (see `fallow.data.layout.layout`), or `Examples`;
     - a map-style ``Dataset`` or a ``DataLoader``, for which ``classes=`` (a number, or names) may be needed;
     - a sequence of two or three of the latter two kinds: (train, test) or (train, val, test), where arrays
@@ -67,8 +73,10 @@ def load(
     are for folders of images (see `fallow.data.sources.folder.folder`).
 
     What is learned is seen from y (see `fallow.data.answers.kind_of`): classes, numbers, labels or dense. ``target``
-    says so where y does not: ``target="numbers"`` for counts, which look like classes. What examples are is seen from
-    x; ``as_`` says so where it is not: "images", "signals" or "features". `Data.understood` says what was understood.
+    says so where y does not: ``target="numbers"`` for counts, which look like classes. Of a table it names the column
+    to predict, and perhaps its kind (``"grade:numbers"``); ``drop`` are columns to leave out.
+    What examples are is seen from x; ``as_`` says so where it is not: "images", "signals" or "features".
+    `Data.understood` says what was understood.
 
     ``groups`` keeps what belongs together (a patient, a recording) on one side of every split: a group for each
     training example as an array, a .npy or a text file; for a .npz the name of an array in it ("groups" is found by
@@ -80,8 +88,12 @@ def load(
     """
     if isinstance(source, Data):
         return source
-    if target is not None and target not in TARGETS:
+    tabular = isinstance(source, str | Path) and expanded(source).suffix.lower() in SUFFIXES
+    if target is not None and target not in TARGETS and not tabular:
         raise unknown("target", target, TARGETS)
+    dropped = [name.strip() for name in drop.split(",") if name.strip()] if isinstance(drop, str) else list(drop)
+    if dropped and not tabular:
+        raise RequestError(f"drop={','.join(dropped)} is for the columns of tables: leave it out")
     if as_ is not None and as_ not in LAYOUTS:
         raise unknown("kind of examples", as_, LAYOUTS)
     cut = Cut(train, val, test, seed)
@@ -99,7 +111,7 @@ def load(
     if not isinstance(source, str | Path):
         raise RequestError(f"data is a {type(source).__name__}: {KINDS}, or (x, y)")
     how: dict[str, Any] = {"train": train, "val": val, "test": test, "seed": seed}
-    chosen = {"size": size, "target": target, "as_": as_, "groups": groups}
+    chosen = {"size": size, "target": target, "as_": as_, "groups": groups, "drop": ",".join(dropped) or None}
     how |= {key: _plain(value) for key, value in chosen.items() if value is not None}
     name = str(source).partition(":")[0]
     if isinstance(source, str) and name in BUNDLED:
@@ -112,7 +124,7 @@ def load(
         return data
     path = expanded(source)
     check_options(str(path), options, {})
-    parts = read(path, str(source), size, strict, target, as_, groups)
+    parts = read(path, str(source), size, strict, target, as_, groups, dropped)
     data = _carve(printable(path.stem if path.is_file() else path.resolve().name), parts, cut)
     data.origin = {"source": str(path.resolve()), **how}
     return data
@@ -189,6 +201,7 @@ def read(
     target: str | None = None,
     as_: str | None = None,
     groups: Any = None,
+    drop: Sequence[str] = (),
 ) -> Parts:
     """The parts that a file or folder has of its own."""
     if not path.exists():
@@ -201,6 +214,8 @@ def read(
         return _as(folder(path, size, strict, groups), as_)
     _refuse_size(size)
     if path.is_file():
+        if path.suffix.lower() in SUFFIXES:
+            return read_table(path, target, groups, drop)
         if path.suffix != ".npz":
             raise RequestError(f"{path} is of no known kind: {KINDS} ({', '.join(BUNDLED)})")
         return npz(path, target, as_, groups)
@@ -235,6 +250,11 @@ def _carve(name: str, parts: Parts, cut: Cut) -> Data:
         val = own.subset(chosen.own_val)
     test = parts.test if chosen.test is None else parts.train.subset(chosen.test)
     notes = parts.notes + chosen.notes + _straddling(groups)
+    table = None
+    if parts.table is not None and isinstance(train, Examples):
+        table = parts.table.fitted(train.x)
+        train = Examples(table.encode(train.x), train.y)
+        val, test = (Examples(table.encode(p.x), p.y) if isinstance(p, Examples) else p for p in (val, test))
     notes += leaks({"train": train, "val": val, "test": test})
     if target.kind == "classes":
         notes += uneven(train.y, parts.classes)
@@ -250,9 +270,11 @@ def _carve(name: str, parts: Parts, cut: Cut) -> Data:
     overlap = 0.0 if chosen.test is None else len(chosen.test) / chosen.pool
     fitted = target.fitted(train.y)
     whole = [part if isinstance(part, Files) else digest(part) for part in (parts.train, parts.val, parts.test)]
+    kept = (mean, std) if table is None else (None, None)  # a table's features are scaled
     return Data(
-        name, train, val, test, parts.classes, shape, mean, std, notes, overlap=overlap, target=fitted, whole=whole
-    )
+        name, train, val, test, parts.classes, shape, kept[0], kept[1], notes, overlap=overlap,
+        target=fitted, whole=whole, table=table,
+    )  # fmt: skip
 
 
 def _straddling(groups: dict[str, Tensor]) -> list[str]:

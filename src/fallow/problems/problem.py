@@ -107,4 +107,5 @@ class Problem(ABC):
             "normalisation": data.normalisation(),  # to use the model on other images
             "origin": data.origin,  # to load the data again
             "pictures": data.pictures,
+            "table": None if (table := getattr(data, "table", None)) is None else table.describe(),
         }

@@ -99,8 +99,9 @@ def fit(
         initialisation, not from this file.
     init : how fresh weights are drawn; by default as the model itself was initialised.
     train : keep this many training examples. ``val`` is the share carved from training for validation.
-    target : "classes", "numbers", "labels" or "dense", where the answers do not show it (counts, for instance).
-    test, as_, groups : as for :func:`fallow.data.load`.
+    target : "classes", "numbers", "labels" or "dense", where the answers do not show it (counts, for instance); of a
+        table, the column to predict.
+    test, as_, groups, drop : as for :func:`fallow.data.load`.
     out, resume : the folder of the run, and whether to resume the run that is there.
     checkpoint_every : seconds between two checkpoints (generations always write one).
     test_at_end : look at the test split only at the end, not after every generation.

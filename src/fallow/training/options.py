@@ -30,6 +30,7 @@ class FitOptions(TypedDict, total=False):
     test: float
     as_: str | None
     groups: Any
+    drop: str
     out: str | Path | None
     resume: bool
     device: str
@@ -66,7 +67,7 @@ class FitOptions(TypedDict, total=False):
 
 
 LOADING: dict[str, Any] = {  # what fallow.data.load is asked
-    "train": None, "val": 0.2, "target": None, "test": 0.2, "as_": None, "groups": None,
+    "train": None, "val": 0.2, "target": None, "test": 0.2, "as_": None, "groups": None, "drop": "",
 }  # fmt: skip
 DEFAULTS: dict[str, Any] = (
     {"optimizer": "sgd", "loss": None, "weights": None, "init": None}

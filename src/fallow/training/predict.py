@@ -15,6 +15,7 @@ from fallow import models
 from fallow.base.errors import RequestError, unknown
 from fallow.data.given import from_paths, shaped
 from fallow.data.layout import DARK, numeric
+from fallow.data.tables import Table
 from fallow.data.targets import Target
 from fallow.models.scaled import Scaled
 
@@ -75,6 +76,7 @@ class Predictor:
         if "normalisation" not in record:
             raise RequestError(f"{folder} is of an older fallow, which did not keep how to normalise: train it anew")
         self.pictures: bool = record["pictures"]
+        self.table = Table.of(record["table"]) if record.get("table") else None
         network = model if isinstance(model, nn.Module) else _build(record, model, self.shape, self.target, folder)
         file = folder / f"{weights}.safetensors"
         if not file.exists():
@@ -111,7 +113,7 @@ class Predictor:
             x = shaped(numeric(examples, "x"), self.shape)
             names, failed = [str(row) for row in range(len(x))], dict[str, str]()
         else:
-            names, x, failed = from_paths(examples, self.shape, self.pictures)
+            names, x, failed = from_paths(examples, self.shape, self.pictures, self.table)
         found = self.target.decode(self.logits(x))
         return Predictions([Prediction(*self._say(row), name) for row, name in zip(found, names, strict=True)], failed)
 

@@ -92,6 +92,8 @@ def tune(
     val: float = 0.2,
     as_: str | None = None,
     groups: str | None = None,
+    target: str | None = None,
+    drop: str | None = None,
     engine: str = "local",
     address: str | None = None,
     workers: int | None = None,
@@ -127,7 +129,14 @@ def tune(
         raise RequestError("tune sets the weight decay of SGD in one generation: leave these settings out")
     fixed = {"epochs": 60, "label_smoothing": 0.0} | settings | {"generations": 1, "optimizer": "sgd"}
     chosen = Settings.of(**fixed)
-    how: dict[str, Any] = {"train": train, "val": val, "as_": as_, "groups": groups}
+    how: dict[str, Any] = {
+        "train": train,
+        "val": val,
+        "as_": as_,
+        "groups": groups,
+        "target": target,
+        "drop": drop or "",
+    }
     loaded = load(data, seed=seed, **how)
     steps = chosen.epochs * math.ceil(loaded.describe()["sizes"]["train"] / chosen.batch_size)
     inner = inner or max(10, steps // UPDATES)  # each costs as much as about ten steps

@@ -1,0 +1,138 @@
+"""Tables in files: .csv and .tsv by the standard library, which is enough for what has thousands of rows; .parquet."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fallow.base.errors import RequestError, unknown
+from fallow.data.arrays import from_tensors
+from fallow.data.examples import Examples
+from fallow.data.groups import numbered, read_groups
+from fallow.data.parts import Parts
+from fallow.data.tables import GAPS, Cells, Table, numbers
+from fallow.data.targets import KINDS
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+TARGETS = ("target", "label", "class", "y")  # what the column to predict is often called
+SEPARATORS = ",;\t|"
+DECIMAL = re.compile(r"-?\d*,\d+")  # as many countries write 1.5
+
+
+def table(path: Path, target: str | None = None, groups: Any = None, drop: Sequence[str] = ()) -> Parts:
+    """Rows of a table: what ``target`` names is predicted from the other columns, but those to ``drop``.
+
+    ``target`` may say what the column holds too, ``"grade:numbers"``; without it, a column that is called target,
+    label, class or y. ``groups`` names the column of what belongs together, or is as for arrays.
+    """
+    cells = dict(read_cells(path))
+    name, kind = _target(cells, target, path)
+    for each in drop:
+        if each not in cells:
+            raise unknown(f"column of {path} to drop", each, cells)
+        if each == name:
+            raise RequestError(f"{each!r} is what is predicted, and cannot be dropped")
+    answers = [answer.strip() for answer in cells.pop(name)]
+    belonging = cells.pop(groups) if isinstance(groups, str) and groups in cells else None
+    there = [i for i, answer in enumerate(answers) if answer.lower() not in GAPS]
+    if not there:
+        raise RequestError(f"the column {name!r} of {path} is empty: name the one to predict (--target)")
+    y = _answers([answers[i] for i in there], kind)
+    if len(np.unique(y)) < 2:
+        raise RequestError(f"the column {name!r} of {path} is {answers[there[0]]!r} in all rows: nothing is to predict")
+    kept = {key: [column[i] for i in there] for key, column in cells.items() if key not in drop}
+    found, notes = Table.of_cells(kept)
+    x = found.raw(kept)
+    names = [name] if y.dtype.kind == "f" else None
+    parts = from_tensors({"train": (torch.zeros(len(x), x.shape[1]), y)}, names=names, target=kind)
+    parts = Parts(Examples(x, parts.train.y), None, None, parts.target, parts.notes + notes, table=found)
+    if len(there) < len(answers):
+        parts.notes.append(f"{len(answers) - len(there)} rows without {name!r} were left out.")
+    if belonging is not None or groups is not None:
+        whose = np.asarray([belonging[i] for i in there]) if belonging is not None else read_groups(groups)
+        if len(whose) != len(x):
+            raise RequestError(f"there are {len(whose)} groups for {len(x)} rows: give one for each, or name a column")
+        parts.groups = numbered({"train": whose})
+    return parts
+
+
+def read_cells(path: Path) -> Cells:
+    """The cells of every column, as text."""
+    cells = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path)
+    if not cells or not len(next(iter(cells.values()))):
+        raise RequestError(f"{path} holds no rows: give a first line of names and a line for each example")
+    return cells
+
+
+def _csv(path: Path) -> Cells:
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    lines = text.splitlines()
+    separator = max(SEPARATORS, key=lines[0].count) if lines else ","
+    rows = [row for row in csv.reader(lines, delimiter=separator) if row]
+    if not rows:
+        return {}
+    head = [name.strip() for name in rows[0]]
+    for number, row in enumerate(rows[1:], 1):
+        if len(row) != len(head):
+            raise RequestError(f"row {number} of {path} has {len(row)} values for {len(head)} columns: correct it")
+    columns = list(map(list, zip(*rows[1:], strict=True))) or [[] for _ in head]
+    if separator != ",":
+        columns = [_with_points(column) for column in columns]
+    if len(set(head)) < len(head):
+        twice = next(name for name in head if head.count(name) > 1)
+        raise RequestError(f"{path} has two columns named {twice!r}: give each its own name")
+    return dict(zip(head, columns, strict=True))
+
+
+def _with_points(column: list[str]) -> list[str]:
+    """Decimal commas as points, where all that is written with a comma is such a number."""
+    with_comma = [cell for cell in column if "," in cell]
+    if with_comma and all(DECIMAL.fullmatch(cell.strip()) for cell in with_comma):
+        return [cell.replace(",", ".") for cell in column]
+    return column
+
+
+def _parquet(path: Path) -> Cells:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise RequestError("reading .parquet needs pyarrow: pip install 'fallow[parquet]'") from error
+    found = parquet.read_table(path).to_pydict()
+    return {name: ["" if cell is None else str(cell) for cell in column] for name, column in found.items()}
+
+
+def _target(cells: Cells, asked: str | None, path: Path) -> tuple[str, str | None]:
+    """The column to predict, and the kind of target where it is said."""
+    if asked is not None:
+        if asked in cells:
+            return asked, None
+        name, colon, kind = asked.rpartition(":")
+        if colon and kind in KINDS and name in cells:
+            return name, kind
+        if asked not in KINDS:
+            raise unknown(f"column of {path} to predict", name if colon and kind in KINDS else asked, cells)
+    usual = [name for name in cells if name.lower() in TARGETS]
+    if len(usual) != 1:
+        raise RequestError(
+            f"which column of {path} is to be predicted? name it: --target with one of {', '.join(cells)}"
+        )
+    return usual[0], asked
+
+
+def _answers(answers: list[str], kind: str | None) -> NDArray[Any]:
+    """Whole numbers, numbers, or else names of classes."""
+    values, wrong = numbers(answers)
+    if wrong or kind == "classes":
+        return np.array(answers)
+    return values.astype(np.int64) if (values == np.round(values)).all() and np.abs(values).max() < 2**53 else values

@@ -1,0 +1,169 @@
+"""Tables: columns of numbers and of categories, with gaps, and how a network sees them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fallow.base.errors import RequestError
+
+GAPS = {"", "na", "n/a", "nan", "null", "none", "?"}  # how a missing value is written, in small letters
+MOSTLY = 0.9  # the share of numbers from which on a text among them is a mistake and no category
+MOST = 100  # categories of a column; rarer ones are as good as missing
+NAMES = 0.5  # distinct texts by rows from which on a column names its rows
+FEW = 20  # rows below which this cannot be told
+NORMAL = 1.349  # quartiles of the normal distribution lie so many deviations apart
+BEND = 3.0  # deviations at which outliers are bent back
+DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}|\d{4}/\d{1,2}/\d{1,2}")
+
+Cells = Mapping[str, Sequence[str]]  # of every column, as they are written
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: numbers, or one of some categories; `Table.fitted` adds what it must know of the training rows."""
+
+    name: str
+    categories: tuple[str, ...] = ()  # none: numbers
+    median: float = 0.0
+    scale: float = 1.0
+    gaps: bool = False  # missing values among the training rows
+
+    def raw(self, cells: Sequence[str]) -> NDArray[np.float32]:
+        """Numbers as they are, categories by index; NaN for what is missing or unknown."""
+        if self.categories:
+            place = {name: float(i) for i, name in enumerate(self.categories)}
+            return np.array([place.get(cell.strip(), np.nan) for cell in cells], np.float32)
+        values, wrong = numbers(cells)
+        if wrong:
+            raise RequestError(
+                f"row {wrong[0] + 1} of {self.name!r} holds {cells[wrong[0]]!r}, where a number belongs: "
+                "correct it, or leave it empty"
+            )
+        return values.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns of a table, and how rows become features.
+
+    A number x becomes z / √(1 + (z/3)²) with z = (x − median) / scale, which bends outliers back; scale is the distance
+    of the quartiles, in deviations of a normal distribution. A category becomes as many zeros and ones as there are.
+    A gap becomes zero, and a further feature says so where the training rows have gaps.
+
+    >>> cells = {"age": ["20", "30", "", "40"], "ward": ["a", "b", "a", "a"]}
+    >>> table, _ = Table.of_cells(cells)
+    >>> table.fitted(raw := table.raw(cells)).encode(raw)
+    tensor([[-1.2303,  1.0000,  0.0000,  0.0000],
+            [ 0.0000,  0.0000,  1.0000,  0.0000],
+            [ 0.0000,  1.0000,  0.0000,  1.0000],
+            [ 1.2303,  1.0000,  0.0000,  0.0000]])
+    """
+
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def of_cells(cls, cells: Cells) -> tuple[Table, list[str]]:
+        """The columns that can be learned from, and sentences on those that cannot."""
+        found, notes = [], []
+        for name, column in cells.items():
+            kind = _understood(name, column)
+            if isinstance(kind, str):
+                notes.append(kind)
+            else:
+                found.append(kind)
+        if not found:
+            raise RequestError(f"no column is left to learn from: {' '.join(notes) or 'the table has only its target'}")
+        return cls(tuple(found)), notes
+
+    def raw(self, cells: Cells, what: str = "the table") -> Tensor:
+        """Rows as numbers (N×columns), with NaN for gaps."""
+        for column in self.columns:
+            if column.name not in cells:
+                raise RequestError(f"{what} lacks the column {column.name!r}, which the model was trained with")
+        return torch.from_numpy(np.stack([column.raw(cells[column.name]) for column in self.columns], 1))
+
+    def fitted(self, raw: Tensor) -> Table:
+        """With medians, scales and gaps of the training rows."""
+        values = raw.double().numpy()
+        gaps = np.isnan(values)
+        quartiles = np.zeros((3, values.shape[1]))
+        known = ~gaps.all(0)
+        quartiles[:, known] = np.nanpercentile(values[:, known], (25, 50, 75), axis=0)
+        spread = (quartiles[2] - quartiles[0]) / NORMAL
+        deviation = np.zeros(values.shape[1])
+        deviation[known] = np.nanstd(values[:, known], axis=0)
+        scale = np.where(spread > 0, spread, np.where(deviation > 0, deviation, 1.0))
+        found = zip(self.columns, gaps.any(0).tolist(), quartiles[1].tolist(), scale.tolist(), strict=True)
+        return Table(tuple(replace(column, gaps=gap, median=m, scale=s) for column, gap, m, s in found))
+
+    def encode(self, raw: Tensor) -> Tensor:
+        """The features of rows, float32."""
+        numbers = [i for i, column in enumerate(self.columns) if not column.categories]
+        median, scale = (torch.tensor([getattr(self.columns[i], key) for i in numbers]) for key in ("median", "scale"))
+        z = ((raw[:, numbers] - median) / scale).nan_to_num()
+        places = [(i, k) for i, column in enumerate(self.columns) for k in range(len(column.categories))]
+        chosen = raw[:, [i for i, _ in places]] == torch.tensor([float(k) for _, k in places])
+        missing = raw[:, [i for i, column in enumerate(self.columns) if column.gaps]].isnan()
+        return torch.cat([z / (1 + (z / BEND).square()).sqrt(), chosen.float(), missing.float()], 1)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """As plain values, for the record."""
+        return [asdict(column) | {"categories": list(column.categories)} for column in self.columns]
+
+    @classmethod
+    def of(cls, described: list[dict[str, Any]]) -> Table:
+        """The table that `describe` told of."""
+        return cls(tuple(Column(**{**each, "categories": tuple(each["categories"])}) for each in described))
+
+
+def numbers(cells: Sequence[str]) -> tuple[NDArray[np.float64], list[int]]:
+    """Numbers with NaN for gaps, and the rows that hold something else.
+
+    >>> numbers(["1.5", "NA", "two"])
+    (array([1.5, nan, nan]), [2])
+    """
+    present = np.array([cell.strip().lower() not in GAPS for cell in cells], bool)
+    values = np.full(len(cells), np.nan)
+    wrong: list[int] = []
+    try:
+        values[present] = np.array([cell for cell, there in zip(cells, present, strict=True) if there], float)
+    except ValueError:
+        for i in np.flatnonzero(present).tolist():
+            try:
+                values[i] = float(cells[i])
+            except ValueError:
+                wrong.append(i)
+    wrong += np.flatnonzero(np.isinf(values)).tolist()
+    return values, sorted(wrong)
+
+
+def _understood(name: str, cells: Sequence[str]) -> Column | str:
+    """A column, or why it is left out."""
+    _, wrong = numbers(cells)
+    known = [cell.strip() for cell in cells if cell.strip().lower() not in GAPS]
+    counts = Counter(known)
+    if len(counts) < 2 and len(known) in (0, len(cells)):
+        return f"The column {name!r} is {'empty' if not known else 'the same in all rows'} and was left out."
+    if len(known) - len(wrong) >= MOSTLY * len(known):
+        column = Column(name)
+        if wrong:
+            column.raw(cells)  # raises, with row and value
+        return column
+    if sum(bool(DATE.match(cell)) for cell in known) >= MOSTLY * len(known):
+        raise RequestError(
+            f"the column {name!r} holds dates ({known[0]}): give what matters of them as a number (days, the month), "
+            f"or leave it out (--drop {name})"
+        )
+    if len(cells) > FEW and len(counts) > max(NAMES * len(cells), 2):
+        return f"The column {name!r} has {len(counts)} different texts in {len(cells)} rows and was left out."
+    frequent = [text for text, _ in counts.most_common(MOST)]
+    return Column(name, tuple(sorted(frequent)))

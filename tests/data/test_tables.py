@@ -1,0 +1,172 @@
+"""Tables: what their columns are, how rows become features, and every way in which they can be wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fallow
+from fallow import Predictor
+from fallow.base.errors import RequestError
+from fallow.data import load
+from fallow.data.tables import Table, numbers
+
+ROWS = 60
+
+
+def written(path: Path, separator: str = ",", **columns: Any) -> Path:
+    names = list(columns)
+    lines = [separator.join(names)] + [separator.join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+def columns(rows: int = ROWS, seed: int = 0) -> dict[str, Any]:
+    draw = np.random.default_rng(seed)
+    age = draw.integers(20, 80, rows).astype(object)
+    age[::7] = ""
+    ward = draw.choice(["north", "south", "west"], rows)
+    dose = np.round(draw.lognormal(size=rows), 4)
+    price = np.round(3.0 * dose + (ward == "west") + draw.normal(0, 0.1, rows), 4)
+    return {"age": age, "ward": ward, "dose": dose, "price": price}
+
+
+def test_features_by_hand(tmp_path: Path) -> None:
+    """Every feature of every part against numpy, with medians and quartiles of the training rows alone."""
+    held = columns()
+    data = load(written(tmp_path / "t.csv", **held), target="price")
+    assert data.table is not None
+    raw = data.table.raw({name: [str(cell) for cell in column] for name, column in held.items()})
+    y = torch.tensor(held["price"].astype(np.float32))
+    places = [int((y == value).nonzero()[0]) for value in data.train.y]
+    train = raw[places].double().numpy()
+    age, dose = train[:, 0], train[:, 2]
+    for part in (data.train, data.val, data.test):
+        mine = raw[[int((y == value).nonzero()[0]) for value in part.y]].double().numpy()
+        expected = []
+        for column, known in ((0, age), (2, dose)):
+            low, median, high = np.nanpercentile(known, (25, 50, 75))
+            z = np.nan_to_num((mine[:, column] - median) / ((high - low) / 1.349))
+            expected.append(z / np.sqrt(1 + (z / 3) ** 2))
+        expected += [mine[:, 1] == k for k in range(3)]
+        expected.append(np.isnan(mine[:, 0]))
+        np.testing.assert_allclose(part.x.numpy(), np.stack(expected, 1), atol=1e-5)
+    assert data.target.kind == "numbers"
+    assert list(data.target.names) == ["price"]
+    assert Table.of(json.loads(json.dumps(data.table.describe()))) == data.table
+
+
+def test_predict_on_the_raw_file_gives_the_recorded_outputs(tmp_path: Path) -> None:
+    held = columns(200)
+    path = written(tmp_path / "t.csv", **held)
+    result = fallow.fit("mlp:hidden=8", path, target="price", generations=1, epochs=3, out=tmp_path / "run")
+    data = load(path, target="price")
+    found = {p.name: p.label for p in Predictor(tmp_path / "run", "last")(path)}
+    places = [int(np.flatnonzero(held["price"].astype(np.float32) == float(v))[0]) for v in data.test.y]
+    kept = result.network.eval()(data.test.x)
+    expected = data.target.decode(kept).flatten()
+    np.testing.assert_allclose([found[f"{path}:{i}"] for i in places], expected, atol=1e-6)
+    without = written(
+        tmp_path / "more.csv", **{"extra": held["age"], **{k: v for k, v in held.items() if k != "price"}}
+    )
+    again = Predictor(tmp_path / "run", "last")(without)
+    assert [p.label for p in again] == list(found.values())
+
+
+def test_classes_categories_and_separators(tmp_path: Path) -> None:
+    held = columns()
+    held["price"] = [f"{value:.4f}".replace(".", ",") for value in held["price"]]
+    held["grade"] = ["good" if i % 3 else "bad" for i in range(ROWS)]
+    data = load(written(tmp_path / "t.csv", ";", **held), target="grade")
+    assert data.classes == ["bad", "good"]
+    assert data.shape == (3 + 3 + 1,)  # three numbers (one with decimal commas), three wards, a gap
+    usual = load(
+        written(tmp_path / "u.tsv", "\t", **{k: v for k, v in held.items() if k != "grade"} | {"Class": held["grade"]})
+    )
+    assert usual.classes == ["bad", "good"]
+
+
+def test_a_category_that_nobody_knew_is_a_gap(tmp_path: Path) -> None:
+    data = load(written(tmp_path / "t.csv", **columns()), target="price")
+    assert data.table is not None
+    rows = data.table.encode(data.table.raw({"age": ["", "50"], "ward": ["east", "north"], "dose": ["1", "1"]}))
+    assert rows[0, 2:5].tolist() == [0, 0, 0]
+    assert rows[1, 2:5].tolist() == [1, 0, 0]
+    assert rows[:, 5].tolist() == [1, 0]
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    held = columns() | {"name": [f"patient {i}" for i in range(ROWS)], "site": ["here"] * ROWS, "none": [""] * ROWS}
+    held["price"][3] = np.nan
+    data = load(written(tmp_path / "t.csv", **held), target="price", drop="dose")
+    assert data.table is not None
+    assert [column.name for column in data.table.columns] == ["age", "ward"]
+    said = " ".join(data.notes)
+    for words in (
+        "'name' has 59 different texts",
+        "'site' is the same in all rows",
+        "'none' is empty",
+        "1 rows without",
+    ):
+        assert words in said
+
+
+def test_groups_by_column_stay_together(tmp_path: Path) -> None:
+    held = columns() | {"patient": [f"p{i // 4}" for i in range(ROWS)]}
+    data = load(written(tmp_path / "t.csv", **held), target="price", groups="patient")
+    y = held["price"].astype(np.float32)
+    sides = [{held["patient"][int(np.flatnonzero(y == float(v))[0])] for v in part.y}
+             for part in (data.train, data.val, data.test)]  # fmt: skip
+    assert not sides[0] & sides[1] | sides[0] & sides[2] | sides[1] & sides[2]
+    assert data.table is not None
+    assert "patient" not in [column.name for column in data.table.columns]
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "says"),
+    [
+        ({}, {"target": "prise"}, "unknown column of .* to predict 'prise': did you mean 'price'"),
+        ({}, {}, "which column of .* is to be predicted"),
+        ({}, {"target": "price", "drop": "doze"}, "to drop 'doze': did you mean 'dose'"),
+        ({}, {"target": "price", "drop": "price"}, "'price' is what is predicted"),
+        ({"price": ["7"] * ROWS}, {"target": "price"}, "is '7' in all rows"),
+        ({"price": [""] * ROWS}, {"target": "price"}, "'price' of .* is empty"),
+        ({"dose": ["1.5"] * 30 + ["much"] + ["2"] * 29}, {"target": "price"}, "row 31 of 'dose' holds 'much'"),
+        ({"when": ["2024-05-01"] * 59 + ["2024-06-01"]}, {"target": "price"}, "'when' holds dates .*--drop when"),
+        ({"price": ["a"] * 59 + ["b"]}, {"target": "price"}, "class 'b' has 1 of the 3 examples"),
+    ],
+)
+def test_bad_tables(change: dict[str, Any], options: dict[str, Any], says: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", **columns() | change)
+    with pytest.raises(RequestError, match=says):
+        load(path, **options)
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    for content, says in (
+        ("", "holds no rows"),
+        ("a,b\n", "holds no rows"),
+        ("a,a\n1,2\n", "two columns named 'a'"),
+        ("a,b\n1,2\n3\n", "row 2 of .* has 1 values for 2 columns"),
+    ):
+        (tmp_path / "t.csv").write_text(content)
+        with pytest.raises(RequestError, match=says):
+            load(tmp_path / "t.csv", target="a")
+    with pytest.raises(RequestError, match="drop=a is for the columns of tables"):
+        load("digits", drop="a")
+    run = tmp_path / "run"
+    path = written(tmp_path / "t.csv", **columns())
+    fallow.fit("mlp:hidden=4", path, target="price", generations=1, epochs=1, out=run)
+    with pytest.raises(RequestError, match="lacks the column 'ward'"):
+        Predictor(run)(written(tmp_path / "new.csv", age=["1"], dose=["2"]))
+
+
+def test_numbers_of_text() -> None:
+    values, wrong = numbers([" 1e3 ", "-", "?", "inf", "0"])
+    assert wrong == [1, 3]
+    np.testing.assert_array_equal(values[[0, 2, 4]], [1000.0, np.nan, 0.0])
