@@ -19,6 +19,7 @@ SMOOTH, ALIKE = 0.2, 0.4  # correlation of neighbouring pixels; that of one axis
 CLIPPED = 0.01  # the share of pixels that are quite black or quite white
 SAMPLE = 1024  # examples to look at
 DARK = 31  # bytes that never exceed this are no picture's: a class for each pixel, or digits of 0 to 16
+OWN = ("C", "W")  # what torch takes over without a copy: contiguous and writable, unlike a read-only buffer
 SHAPES = "give features N×F, signals N×C×L or images N×H×W or N×H×W×C"
 
 
@@ -59,7 +60,7 @@ def layout(
             same = {part: array.astype(np.uint8, copy=False) for part, array in laid.items()}
             return {part: torch.from_numpy(_on_white(array, notes)) for part, array in same.items()}
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
-        return {part: torch.from_numpy(np.ascontiguousarray(a, dtype=np.float32)) for part, a in laid.items()}
+        return {part: torch.from_numpy(np.require(a, np.float32, OWN)) for part, a in laid.items()}
 
 
 def like_images(array: NDArray[Any]) -> bool:
@@ -152,9 +153,9 @@ def _same_scale(laid: dict[str, NDArray[Any]]) -> None:
 
 
 def _on_white(images: NDArray[np.uint8], notes: list[str]) -> NDArray[np.uint8]:
-    """RGBA laid on white; other images only made contiguous."""
+    """RGBA laid on white; other images as torch takes them."""
     if images.ndim != 4 or images.shape[1] != 4:
-        return np.ascontiguousarray(images)
+        return np.require(images, requirements=OWN)
     notes.append("The fourth channel was taken for transparency: the images were laid on white.")
     alpha = images[:, 3:].astype(np.float32) / 255
     return (images[:, :3] * alpha + 255 * (1 - alpha)).round().astype(np.uint8)
