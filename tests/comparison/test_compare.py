@@ -32,6 +32,9 @@ def test_is_the_plan_with_its_arguments_in_sight(tmp_path: Path) -> None:
     assert results(tmp_path / "out") == results(tmp_path / "other")
     assert (seen[0], seen[-1]) == (0, 10)
     assert repr(done) == f"Comparison(few: 5 methods × 2 seeds, 10 of 10 runs done; {tmp_path}/out/report.html)"
+    shown = done._repr_html_()
+    assert shown.count("<tr>") == 1 + 5
+    assert f"{done.findings().settings[0].rows[0].estimate.mean:.1%}".replace("%", " %") in shown
     assert done.findings().sentence.startswith("On few, ")
 
 

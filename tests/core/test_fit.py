@@ -253,3 +253,19 @@ def test_nesterov_looks_ahead_by_its_momentum() -> None:
     assert not equal(weights(plain), weights(ahead))
     with pytest.raises(RequestError, match="momentum is 0: it must be above 0 for nesterov"):
         fallow.Settings(momentum=0, nesterov=True)
+
+
+def test_a_result_shows_itself_in_a_line_and_in_a_small_table(images) -> None:
+    result = fallow.fit("mlp:hidden=4", images, "llf", generations=2, epochs=1, seed=0)
+    test = f"{100 * result.last['test_accuracy']:.1f} %"
+    assert repr(result).startswith(f"Result(test accuracy {test} (")
+    assert len(repr(result)) < 150
+    shown = result._repr_html_()
+    assert shown.count("<tr>") == 1 + 2
+    assert f"<td>{test}</td></tr></table>" in shown
+
+
+def test_a_result_without_a_test_part_shows_its_validation() -> None:
+    x, y = torch.randn(40, 3), torch.randn(40)
+    result = fallow.fit("mlp:hidden=4", (x, y), generations=1, epochs=1, test=0.0)
+    assert repr(result).startswith(f"Result(validation RMSE {result.last['val_rmse']:.4g} (")

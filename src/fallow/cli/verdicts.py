@@ -93,9 +93,7 @@ def _print(setting: Setting, seeds: int) -> None:
 def _row(row: Row, seeds: int, shown: Shown) -> tuple[str, ...]:
     mean = low_high = ""
     if row.estimate is not None:
-        mean = shown.full(row.estimate.mean, 2)
-        if row.estimate.low is not None and row.estimate.high is not None:
-            low_high = f"{shown.value(row.estimate.low)} to {shown.value(row.estimate.high)}"
+        mean, low_high = shown.full(row.estimate.mean, 2), shown.interval(row.estimate)
     against = row.to_control
     return (
         row.method,

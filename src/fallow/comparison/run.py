@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fallow.base import files
+from fallow.base import files, notebook
 from fallow.base.errors import RequestError
 from fallow.comparison.findings import Findings, find
 from fallow.comparison.plan import Plan, settings_for
@@ -26,6 +26,7 @@ from fallow.data.normalise import spaced
 from fallow.evaluate.metrics import LOSS, Metric
 from fallow.experiment import Experiment, Run, State, opened
 from fallow.problems import as_problem
+from fallow.report.shown import Shown
 
 FEW = 64  # examples on which trainings behind frozen layers are tried before the first run
 
@@ -47,6 +48,22 @@ class Comparison:
             f"Comparison({data}: {methods} methods × {seeds} seeds, {done} of {len(self.runs)} runs done; "
             f"{self.folder / 'report.html'})"
         )
+
+    def _repr_html_(self) -> str:
+        """A row for every method in every setting, and the verdict."""
+        findings, shown = self.findings(), Shown.of(self.metric)
+        head = ["data", "model", "method", "seeds", f"test {shown.words}", "95 % interval", "verdict"]
+        rows = [
+            [
+                setting.data, setting.model, row.method, str(len(row.scores)),
+                shown.full(row.estimate.mean) if row.estimate else "",
+                shown.interval(row.estimate) if row.estimate else "",
+                row.verdict,
+            ]
+            for setting in findings.settings
+            for row in setting.rows
+        ]  # fmt: skip
+        return notebook.table(findings.sentence, head, rows)
 
     @property
     def runs(self) -> list[Run]:

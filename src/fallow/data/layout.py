@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ SMOOTH, ALIKE = 0.2, 0.4  # correlation of neighbouring pixels; that of one axis
 CLIPPED = 0.01  # the share of pixels that are quite black or quite white
 SAMPLE = 1024  # examples to look at
 DARK = 31  # bytes that never exceed this are no picture's: a class for each pixel, or digits of 0 to 16
-OWN = ("C", "W")  # what torch takes over without a copy: contiguous and writable, unlike a read-only buffer
+OWN: tuple[Literal["C"], Literal["W"]] = ("C", "W")  # what torch takes over as it is: contiguous, and writable
 SHAPES = "give features N×F, signals N×C×L or images N×H×W or N×H×W×C"
 
 

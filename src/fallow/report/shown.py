@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fallow.evaluate.metrics import Metric
+from fallow.evaluate.statistics import Estimate
 from fallow.report.svg import Scale
 from fallow.report.words import MINUS, number, percent, points, signed
 
@@ -56,6 +57,12 @@ class Shown:
     def full(self, value: float | None, digits: int = 1) -> str:
         """A value with its unit."""
         return self.value(value, digits) + (" %" if self.share and value is not None else "")
+
+    def interval(self, estimate: Estimate) -> str:
+        """From its low to its high end, where it has them."""
+        if estimate.low is None or estimate.high is None:
+            return ""
+        return f"{self.value(estimate.low)} to {self.value(estimate.high)}"
 
     def difference(self, difference: float, digits: int = 1) -> str:
         """A difference with its sign."""

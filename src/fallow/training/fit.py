@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from fallow import methods, models
+from fallow.base import notebook
 from fallow.base.errors import FallowError, RequestError, unknown
 from fallow.base.seeds import mix
 from fallow.core import loop
@@ -24,6 +25,8 @@ from fallow.core.engine import make_engine
 from fallow.core.method import Method
 from fallow.core.record import RunFolder
 from fallow.core.settings import Settings
+from fallow.evaluate.metrics import Metric
+from fallow.evaluate.score import key_of
 from fallow.models.scaled import Scaled
 from fallow.problems import as_problem
 from fallow.training import augmentation
@@ -34,7 +37,7 @@ from fallow.weights.layers import layer_of
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """What a training gave.
 
@@ -50,6 +53,7 @@ class Result:
     best_weights: dict[str, Tensor] | None
     generations: list[dict[str, Any]]
     history: list[dict[str, Any]]
+    metric: Metric | None  # what judged, where the problem has one
     seconds: float
     steps: int
     passes: float  # forward and backward over a batch: what a comparison at equal compute counts
@@ -66,6 +70,35 @@ class Result:
             return self.model.state_dict()
         inside = "" if self.network is self.model else "network."
         return self.model.state_dict() | {f"{inside}{name}": w for name, w in self.best_weights.items()}
+
+    def __repr__(self) -> str:
+        kept = "" if self.folder is None else f"; {self.folder}"
+        return f"{type(self).__name__}({self._judged()}; {self.steps} steps in {self.seconds:.1f} s{kept})"
+
+    def _judged(self) -> str:
+        """The test score in words, or the validation score where nothing was kept for the test."""
+        part = next((part for part in ("test", "val") if self._shown(self.last, part) != "-"), None)
+        if part is None or self.metric is None:
+            return f"trained for {len(self.history)} epochs"
+        best = "" if self.best is None else f" ({self._shown(self.best, part)} at the best epoch by validation)"
+        words = {"test": "test", "val": "validation"}[part]
+        return f"{words} {self.metric.words} {self._shown(self.last, part)}{best}"
+
+    def _shown(self, scores: dict[str, Any], part: str) -> str:
+        value = None if self.metric is None else scores.get(key_of(part, self.metric.name))
+        if value is None or self.metric is None:
+            return "-"
+        return f"{100 * value:.1f} %" if self.metric.share else f"{value:.4g}"
+
+    def _repr_html_(self) -> str:
+        """A row for every generation."""
+        names = {"train": "training", "val": "validation", "test": "test"}
+        head = ["generation", "epochs", *names.values()]
+        rows = [
+            [str(row["generation"]), str(row["epochs"]), *(self._shown(row["last"], part) for part in names)]
+            for row in self.generations
+        ]
+        return notebook.table(repr(self), head, rows)
 
     def describe(self) -> dict[str, Any]:
         """As plain values: what ``result.json`` holds."""
@@ -259,6 +292,7 @@ def result_of(ctx: Context) -> Result:
         best_weights=ctx.best["weights"] if ctx.best else None,
         generations=ctx.generations,
         history=ctx.history,
+        metric=ctx.metric,
         seconds=ctx.seconds,
         steps=sum(record["epochs"] for record in ctx.generations) * ctx.clock.steps,
         passes=ctx.passes,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fallow.base import files
+from fallow.base import files, notebook
 from fallow.base.numbers import MOST, require_whole
 from fallow.core import loop
 from fallow.core.context import Context
@@ -22,7 +22,7 @@ from fallow.methods.fewshot.fewshot import learner_of
 from fallow.training.fit import Result, prepare, result_of
 
 
-@dataclass
+@dataclass(repr=False)
 class FewShotResult(Result):
     """What a meta-training gave; ``model`` has the weights that were best on validation tasks.
 
@@ -42,6 +42,16 @@ class FewShotResult(Result):
     def loss(self) -> Estimate:
         """Mean query loss of the test tasks after adaptation, with its interval."""
         return Estimate(**self.tested["loss"])
+
+    def _judged(self) -> str:
+        found, what = self.accuracy or self.loss, "accuracy" if self.accuracy else "loss"
+        return f"{what} {found.mean:.4g} after adaptation, on {self.tested['tasks']} test tasks"
+
+    def _repr_html_(self) -> str:
+        """A row for every inner step."""
+        what = "accuracy" if self.accuracy else "loss"
+        rows = [[str(step), f"{found['mean']:.4g}"] for step, found in enumerate(self.tested["steps"])]
+        return notebook.table(repr(self), ["inner step", what], rows)
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"test": self.tested}
