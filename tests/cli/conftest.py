@@ -11,7 +11,7 @@ import pytest
 
 from fallow.cli.main import main
 
-UNDERSTOOD = re.compile(r".+; (scaled inside the model|not scaled); .*augmented.*\n")
+UNDERSTOOD = re.compile(r"(.+; (scaled inside the model|not scaled); .*augmented.*|this takes .+)\n")
 
 
 class Outcome(NamedTuple):
@@ -21,7 +21,7 @@ class Outcome(NamedTuple):
 
     @property
     def troubles(self) -> str:
-        """Standard error without the sentence on what was understood."""
+        """Standard error without what was understood, and how long it takes."""
         return UNDERSTOOD.sub("", self.err)
 
     def refused(self, code: int = 2) -> str:

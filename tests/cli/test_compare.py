@@ -64,10 +64,17 @@ def test_the_verdict_table_and_the_paths(compare: Run) -> None:
     )
     assert "; 3 methods, a race of up to 2 seeds of 2 × 1 epochs; " in err[0]
     assert err[1].startswith("2 seeds will show, four times in five, a true difference of ")
+    assert "this takes less than a minute on 1 worker" in err
     finished = [line for line in err if line.startswith("[")]
     assert len(finished) == 6  # one line a run, the last ones too
     assert finished[-1].startswith("[100 %, 0:00 left] digits mlp:hidden=4 ")
     assert re.fullmatch(r"\[.*\] digits mlp:hidden=4 \w+ seed \d: test \d+\.\d\d % in \d+\.\d s", finished[0])
+
+
+def test_minutes_too_short_for_anything_but_the_first_run(compare: Run) -> None:
+    out, err = told(compare("digits", "--train", 60, "--seeds", 4, "--minutes", 1e-4, "--out", "out"))
+    assert len([line for line in err if line.startswith("[")]) == 1
+    assert "no method is shown to beat long" in out
 
 
 def test_json_is_one_object(compare: Run) -> None:

@@ -116,6 +116,8 @@ def compare(
     whole = Plan.of(**asked)
     folder = out or default_folder(whole)
 
+    import joblib
+
     from fallow import comparison as package
     from fallow.cli import comparing
     from fallow.cli.live import Live
@@ -124,7 +126,7 @@ def compare(
         with Live() as live:
 
             def began(comparison: Comparison) -> None:
-                comparing.introduce(comparison)
+                comparing.introduce(comparison, (workers or joblib.cpu_count()) if engine == "local" else None)
                 live.line = lambda outcome: comparing.line(comparison, outcome.run)
                 live.table = lambda _: comparing.table(comparison)
 

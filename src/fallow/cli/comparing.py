@@ -11,19 +11,18 @@ from fallow.comparison.tuning import WORK as TRIAL
 from fallow.comparison.tuning import said
 from fallow.evaluate.race import visible
 from fallow.report.shown import Shown
-from fallow.report.words import many
+from fallow.report.words import many, roughly
 
 if TYPE_CHECKING:
     from fallow.comparison.run import Comparison
     from fallow.experiment import Run
 
 
-def introduce(comparison: Comparison) -> None:
-    """Say what will be compared."""
+def introduce(comparison: Comparison, workers: int | None) -> None:
+    """Say what will be compared, and how long it will take so many workers on this machine (None: nobody knows)."""
     plan = comparison.plan
     for source, data in comparison.loaded.items():
-        asked = (run.arguments for run in comparison.state.runs.values())
-        models = dict.fromkeys(each["model"] for each in asked if each["data"] == source)
+        models = dict.fromkeys(run.arguments["model"] for run in comparison.first(source))
         settings = comparison.settings(source)
         say(
             f"{comparison.labels[source]}: {data.understood(settings.get('augment', 'auto'))}; {len(plan.methods)} "
@@ -38,6 +37,51 @@ def introduce(comparison: Comparison) -> None:
         say(_prospect(comparison, data))
         for note in data.notes:
             say(f"note: {note}")
+    if workers is not None:
+        say(f"this takes {estimate(comparison, workers)}")
+
+
+def estimate(comparison: Comparison, workers: int) -> str:
+    """The time of the runs that are wanted now, and of all that may come to be wanted.
+
+    By runs that ended before, or by a few steps of the plainest method on each data set with each model.
+    """
+    from fallow.comparison.policy import Speed, runs
+    from fallow.training.pace import seconds_per_pass
+
+    plan, ended, now = comparison.plan, comparison.state.outcomes, list(comparison.state.runs.values())
+    whole = [
+        run
+        for run in runs(plan, comparison.loaded, dict.fromkeys(plan.data, ""))
+        if run.arguments["seed"] >= plan.first
+    ]
+    rate = Speed(ended).rate
+    paces: dict[tuple[str, str], float] = {}
+    for asked in (run.arguments for run in whole if rate is None):
+        setting = asked["data"], asked["model"]
+        if setting not in paces and asked["method"] == plan.methods[0]:
+            paces[setting] = seconds_per_pass(
+                asked["model"], comparison.loaded[asked["data"]], asked["method"], weights=plan.weights, threads=1,
+                workers=0, seed=asked["seed"], **asked["settings"],
+            )  # fmt: skip
+
+    def seconds(wanted: list[Run]) -> float:
+        costs = [
+            run.cost * (rate or paces[run.arguments["data"], run.arguments["model"]])
+            for run in wanted
+            if run.name not in ended
+        ]
+        return max(sum(costs) / workers, max(costs, default=0.0))
+
+    seeds = many(len({run.arguments["seed"] for run in now}), "seed")
+    least, most = seconds(now), seconds(whole) + (seconds(now) if plan.tune else 0.0)
+    on = f"on {many(workers, 'worker')}"
+    if plan.minutes is not None and 60 * plan.minutes < most:
+        return f"{roughly(60 * plan.minutes)} {on}, as asked; all {plan.seeds} seeds would take {roughly(most)}"
+    if roughly(least) == roughly(most):
+        return f"{roughly(most)} {on}"
+    first = "first trials of settings" if plan.tune else f"first {seeds}"
+    return f"{roughly(least)} {on} for the {first}, {roughly(most)} if all {plan.seeds} seeds are needed"
 
 
 def _prospect(comparison: Comparison, data: Any) -> str:

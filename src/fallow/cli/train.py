@@ -101,7 +101,9 @@ def train(
     from fallow.cli.display import Progress, say
     from fallow.core import loop
     from fallow.data import load
+    from fallow.report.words import roughly
     from fallow.training.fit import prepare, result_of
+    from fallow.training.pace import seconds_per_pass
     from fallow.training.track import Tracker
 
     folder = out or free_folder(data, method, seed)
@@ -117,30 +119,28 @@ def train(
                 watch(ctx)
 
         loaded = load(
-            data,
-            train=keep,
-            val=val,
-            test=test,
-            size=size,
-            target=target,
-            as_=as_,
-            groups=groups,
-            seed=seed,
+            data, train=keep, val=val, test=test, size=size, target=target, as_=as_, groups=groups, seed=seed,
             drop=drop or "",
-        )
+        )  # fmt: skip
+        chosen: dict[str, Any] = {
+            "optimizer": optimizer, "weights": weights, "device": device, "workers": workers,
+            "generations": generations, "epochs": epochs, "batch_size": batch_size, "lr": lr, "momentum": momentum,
+            "weight_decay": decay, "schedule": schedule, "warmup": warmup, "label_smoothing": label_smoothing,
+            "clip": clip, "accumulate": accumulate, "precision": precision, "patience": patience, "augment": augment,
+            "evaluate_every": evaluate_every, "metric": metric, "split": as_split(split),
+            "freeze": None if freeze is None else as_split(freeze), "seed": seed,
+        }  # fmt: skip
         training = prepare(
-            model, loaded, method, optimizer=optimizer, weights=weights, out=folder, resume=resume,
-            checkpoint_every=checkpoint_every, keep_generations=keep_generations, device=device,
-            devices=devices, workers=workers, observer=observe if watchers else None,
-            generations=generations, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum,
-            weight_decay=decay, schedule=schedule, warmup=warmup, label_smoothing=label_smoothing, clip=clip,
-            accumulate=accumulate, precision=precision, patience=patience, augment=augment,
-            evaluate_every=evaluate_every, metric=metric, split=as_split(split),
-            freeze=None if freeze is None else as_split(freeze), seed=seed,
+            model, loaded, method, out=folder, resume=resume, checkpoint_every=checkpoint_every,
+            keep_generations=keep_generations, devices=devices, observer=observe if watchers else None, **chosen,
         )  # fmt: skip
         ends.enter_context(closing(training))
         if training.engine.is_global_zero:
             say(training.problem.understood(training.settings))
+        if training.engine.world_size == 1 and training.clock.overall < 1:
+            clock = training.clock
+            passes = clock.generations * clock.epochs * clock.steps * training.method.passes * (1 - clock.overall)
+            say(f"this takes {roughly(passes * seconds_per_pass(model, loaded, **chosen))}")
         loop.run(training)
         result = result_of(training)
     if result.folder is None:  # another process than the first

@@ -95,6 +95,11 @@ class Comparison:
         """An entry with the name of its data to show."""
         return dataclasses.replace(entry, data=self.labels[entry.data])
 
+    def first(self, source: str) -> list[Run]:
+        """The runs of the first seed on a data set, wanted by now or not."""
+        possible = runs(dataclasses.replace(self.plan, seeds=1), self.loaded, dict.fromkeys(self.plan.data, ""))
+        return [run for run in possible if run.arguments["data"] == source]
+
     def settings(self, source: str) -> dict[str, Any]:
         """The settings of the training on a data set, as ordinary training has them before it is tuned."""
         return settings_for(self.plan, self.loaded[source].describe()["sizes"]["train"])

@@ -153,6 +153,21 @@ def duration(seconds: float | None) -> str:
     return f"{minutes // 60}{NARROW}h {minutes % 60}{NARROW}min"
 
 
+def roughly(seconds: float) -> str:
+    """A time that is only estimated.
+
+    >>> [roughly(s) for s in (20, 100, 700, 8000, 200000)]
+    ['less than a minute', 'about 2 minutes', 'about 12 minutes', 'about 2.2 hours', 'about 2.3 days']
+    """
+    if seconds < 50:
+        return "less than a minute"
+    minutes = round(seconds / 60) or 1
+    if minutes < 100:
+        return f"about {many(minutes, 'minute')}"
+    hours = seconds / 3600
+    return f"about {hours:.1f} hours" if hours < 48 else f"about {hours / 24:.1f} days"
+
+
 def plain(value: Any) -> str:
     """A setting in words.
 
