@@ -37,6 +37,9 @@ def compare(
     tune: Annotated[
         int | None, typer.Option(help="trials of settings for each runner, controls included, on validation (0: none)")
     ] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="cross-validation: so many seeds test on every example once (default: carved)")
+    ] = None,
     plan: Annotated[Path | None, typer.Option(help="a TOML file; flags override it")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a first look: four seeds, a quarter of the epochs")] = False,
     budget: Annotated[
@@ -93,7 +96,7 @@ def compare(
     flags = {
         "data": data, "methods": None if methods is None else split_names(methods), "models": named, "seeds": seeds,
         "seed": seed, "same": same, "minutes": minutes, "prove_worse": prove_worse or None, "tune": tune,
-        "quick": quick or None,
+        "folds": folds, "quick": quick or None,
         "budget": budget, "score": score, "train": train, "val": val, "size": size, "strict": strict or None,
         "as_": as_, "groups": groups, "target": target, "drop": drop,
         "weights": None if weights is None else str(weights),

@@ -31,8 +31,13 @@ def introduce(comparison: Comparison, workers: int | None) -> None:
         )
         if plan.tune:
             say(
-                f"first {plan.tune} trials of settings for each, controls included, on validation of seeds {plan.seed} "
-                f"and {plan.seed + 1}, which do not race"
+                f"first {plan.tune} trials of settings for each, controls included, on validation of seeds "
+                f"{plan.held[0]} and {plan.held[1]}, which do not race"
+            )
+        if plan.folds:
+            say(
+                f"up to {many(plan.seeds // plan.folds, 'repeat')} of {plan.folds} folds, a seed each: all examples are "
+                "test examples once in a repeat"
             )
         say(_prospect(comparison, data))
         for note in data.notes:

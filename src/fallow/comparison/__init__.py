@@ -39,6 +39,7 @@ def compare(
     minutes: float | None = None,
     exploratory: Sequence[str] = (),
     tune: int = 0,
+    folds: int = 0,
     quick: bool = False,
     budget: str = "passes",
     score: str = "last",
@@ -82,6 +83,7 @@ def compare(
     minutes : the race ends when so much time would be spent, by the runs so far.
     exploratory : methods that were not asked about from the start; those that a later call adds are so by themselves.
     tune : so many trials of settings for each runner, the controls included, on two seeds that then do not race.
+    folds : so many seeds are the folds of one partition, so that each example is a test example in one of them.
     quick : a first look, with a quarter of the epochs.
     budget : what is equal between the methods, "passes" (forward-backward) or "steps".
     score : which epoch counts, the "last", or the "best" on validation.
@@ -110,6 +112,7 @@ def compare(
         minutes=minutes,
         exploratory=tuple(exploratory),
         tune=tune,
+        folds=folds,
         quick=quick,
         budget=budget,
         score=score,

@@ -48,6 +48,7 @@ class Plan:
     minutes: float | None = None  # the race ends when they are spent
     exploratory: tuple[str, ...] = ()  # methods that the guarantee does not cover: they came after a look
     tune: int = 0  # trials of settings for each runner, the controls included; 0: as they are
+    folds: int = 0  # so many seeds are the folds of one partition: each example is a test example in one of them
     quick: bool = False
     budget: str = "passes"
     score: str = "last"
@@ -85,10 +86,14 @@ class Plan:
         for name, least in (("same", 0.0), ("minutes", 1e-9)):
             if (value := getattr(self, name)) is not None and not least <= value < float("inf"):
                 raise RequestError(f"{name} is {value}: it must be a number {'from' if not least else 'above'} 0")
+        if self.folds:
+            require_whole("folds", self.folds, 2, FURTHEST)
+            self._change(seeds=-(-self.seeds // self.folds) * self.folds)  # whole repeats
         if list(self.looks) != sorted({*self.looks} - {0, 1}):
             raise RequestError(f"looks is {list(self.looks)}: it must rise from 2 seeds or more")
         if not self.looks or self.seeds > self.looks[-1]:
-            self._change(looks=looks_until(max(2, self.seeds)))
+            whole = tuple(range(self.folds, self.seeds + 1, self.folds)) if self.folds else ()
+            self._change(looks=whole or looks_until(max(2, self.seeds)))
         if self.budget not in BUDGETS:
             raise unknown("budget", self.budget, BUDGETS)
         if self.score not in SCORES:
@@ -134,9 +139,17 @@ class Plan:
         return build(self.methods[0]).tasks
 
     @property
+    def held(self) -> range:
+        """The seeds to tune on, where that is asked for; none of them races."""
+        start = self.seed * max(1, self.folds)
+        return range(start, start + HELD) if self.tune else range(0)
+
+    @property
     def first(self) -> int:
-        """The first seed that races: those before it are to tune on."""
-        return self.seed + (HELD if self.tune else 0)
+        """The first seed that races."""
+        if self.folds:
+            return self.folds * (self.seed + bool(self.tune))  # a partition of its own
+        return self.seed + len(self.held)
 
     def load_options(self) -> dict[str, Any]:
         """How to load a data set, besides its seed."""
@@ -146,6 +159,7 @@ class Plan:
             return {"tasks": {"size": self.size} | self.tasks}
         rest = self.train is not None and any(build(method).semi for method in self.methods)
         how = {key: getattr(self, key) for key in ("train", "val", "size", "strict", "as_", "groups", "target")}
+        how |= {"folds": self.folds} if self.folds else {}
         return how | {
             "drop": self.drop or "",
             "rest": rest,

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from fallow.comparison.plan import Plan, model_for, settings_for, slug
-from fallow.comparison.race import BASELINE, HELD, Entry, rounds
+from fallow.comparison.race import BASELINE, Entry, rounds
 from fallow.comparison.tuning import Tuned, Tuning, with_settings
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
@@ -89,7 +89,7 @@ def _tunings(plan: Plan, settings: Mapping[Setting, Mapping[tuple[str, int], Run
     methods = plan.methods if plan.tune else ()
     return {
         setting: {
-            method: Tuning([here[method, seed] for seed in range(-HELD, 0)], plan.tune, plan.settings)
+            method: Tuning([here[method, seed - plan.first] for seed in plan.held], plan.tune, plan.settings)
             for method in methods
         }
         for setting, here in settings.items()
@@ -145,7 +145,7 @@ def runs(plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]) -> 
         examples = data.describe()["sizes"]["train"]
         settings = settings_for(plan, examples)
         steps = data.per_epoch if plan.fewshot else -(-examples // settings["batch_size"])
-        for seed in range(plan.seed, plan.first + plan.seeds):
+        for seed in (*plan.held, *range(plan.first, plan.first + plan.seeds)):
             here = []
             for model in plan.models or (data.model if plan.fewshot else model_for(data.shape),):
                 for spec in plan.methods:

@@ -145,7 +145,7 @@ def begun(plan: Plan, folder: Path) -> Iterator[tuple[Comparison, Experiment]]:
 def _loaded(plan: Plan, known: dict[str, Any] | None = None) -> dict[str, Any]:
     """The data sets of a plan, of its first seed."""
     known = known or {}
-    return {s: known.get(s) or read(s, plan.seed, plan.load_options()) for s in plan.data}
+    return {s: known.get(s) or read(s, plan.first, plan.load_options()) for s in plan.data}
 
 
 def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder: Path) -> None:

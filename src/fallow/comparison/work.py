@@ -68,6 +68,7 @@ def _load(source: str, options: str, seed: int, version: str) -> Any:
 def read(source: str, seed: int, options: dict[str, Any]) -> Any:
     """The data of a seed; with ``rest``, the images whose labels are not kept stay as unlabelled ones.
 
+    With ``folds``, so many seeds one after another are the folds of one partition.
     Tasks for validation and test are the same for every seed.
     """
     from fallow.data import budget, load
@@ -76,6 +77,8 @@ def read(source: str, seed: int, options: dict[str, Any]) -> Any:
     if "tasks" in options:
         return load_tasks(source, **options["tasks"])
     how = dict(options)
+    if number := how.pop("folds", 0):
+        seed, how["fold"] = seed // number, (seed % number, number)
     if not how.pop("rest"):
         return load(source, seed=seed, **how)
     labels = how.pop("train")

@@ -43,7 +43,7 @@ def measured(comparison: Comparison, store: Store) -> list[Measured]:
         for seed in range(plan.first, plan.first + min(SEEDS, plan.seeds)):
             key = f"{source} {seed} {metric}"
             if key not in kept:
-                loaded = data if seed == plan.seed else read(source, seed, plan.load_options())
+                loaded = data if seed == plan.first else read(source, seed, plan.load_options())
                 found = yardsticks(loaded, metric=metric, seed=seed)
                 kept[key] = {each.name: [each.metrics[part][metric] for part in ("test", "val")] for each in found}
                 store.write("yardsticks", kept)

@@ -45,6 +45,7 @@ def load(
     val: float = 0.2,
     test: float = 0.2,
     seed: int = 0,
+    fold: tuple[int, int] | None = None,
     size: int | None = None,
     strict: bool = False,
     target: str | None = None,
@@ -67,10 +68,11 @@ def load(
       are tuples ``(x, y)``;
     - `Data`, which comes back as it is.
 
-    A source's own test set is kept, otherwise a fraction ``test`` is carved. A fraction ``val`` of the
-    training part is carved for validation (0: none), never of the test set. ``train`` keeps that many
-    training examples besides, and then validation has val/(1 − val) times as many. ``size`` and ``strict``
-    are for folders of images (see `fallow.data.sources.folder.folder`).
+    A source's own test set is kept, otherwise a fraction ``test`` is carved. ``fold=(i, k)`` carves the i-th of k
+    folds, the same ones for the same seed, so that every example is a test example in one of them. A fraction ``val``
+    of the training part is carved for validation (0: none), never of the test set. ``train`` keeps that many training
+    examples besides, and then validation has val/(1 − val) times as many. ``size`` and ``strict`` are for folders of
+    images (see `fallow.data.sources.folder.folder`).
 
     What is learned is seen from y (see `fallow.data.answers.kind_of`): classes, numbers, labels or dense. ``target``
     says so where y does not: ``target="numbers"`` for counts, which look like classes. Of a table it names the column
@@ -96,7 +98,7 @@ def load(
         raise RequestError(f"drop={','.join(dropped)} is for the columns of tables: leave it out")
     if as_ is not None and as_ not in LAYOUTS:
         raise unknown("kind of examples", as_, LAYOUTS)
-    cut = Cut(train, val, test, seed)
+    cut = Cut(train, val, test, seed, fold)
     given = _parts_of(source)
     if given is not None and all(isinstance(part, Files) for part in given.values()):
         raise RequestError("Files are what load makes of a folder: give the folder itself")
@@ -112,6 +114,7 @@ def load(
         raise RequestError(f"data is a {type(source).__name__}: {KINDS}, or (x, y)")
     how: dict[str, Any] = {"train": train, "val": val, "test": test, "seed": seed}
     chosen = {"size": size, "target": target, "as_": as_, "groups": groups, "drop": ",".join(dropped) or None}
+    how |= {"fold": list(fold)} if fold is not None else {}
     how |= {key: _plain(value) for key, value in chosen.items() if value is not None}
     name = str(source).partition(":")[0]
     if isinstance(source, str) and name in BUNDLED:

@@ -11,7 +11,7 @@ from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.data.examples import Examples, Files
 from fallow.data.groups import grouped
-from fallow.data.split import balanced, stratified
+from fallow.data.split import balanced, folds, stratified
 from fallow.data.tables import Table
 from fallow.data.targets import Target
 
@@ -44,8 +44,11 @@ class Cut:
     val: float
     test: float
     seed: int
+    fold: tuple[int, int] | None = None  # the test part is this one of so many folds, whatever ``test`` says
 
     def __post_init__(self) -> None:
+        if self.fold is not None and not 0 <= self.fold[0] < self.fold[1] >= 2:
+            raise RequestError(f"fold is {self.fold}: give (i, k), fold i of k, i from 0 and k from 2")
         for name, value in (("val", self.val), ("test", self.test)):
             if not 0 <= value < 1:
                 raise RequestError(f"{name} is {value}: give a fraction from 0 (none) to below 1")
@@ -90,7 +93,9 @@ def choose(
     stays on one side.
     """
     notes: list[str] = []
-    carve_test = cut.test > 0 and not own_test
+    if cut.fold is not None and own_test:
+        raise RequestError("the data have a test part of their own: folds are for data without one")
+    carve_test = (cut.test > 0 or cut.fold is not None) and not own_test
     carve_val = cut.val > 0 and own_val is None
     _check_counts(y, classes, carve_val, carve_test, groups)
     least, split = (1, balanced) if classes is None else (len(classes), stratified)
@@ -104,7 +109,13 @@ def choose(
 
     seeds = [torch.Generator().manual_seed(mix(cut.seed, purpose)) for purpose in range(4)]
     pool, val, test = torch.arange(len(y)), None, None
-    if carve_test:
+    if cut.fold is not None:
+        this, number = cut.fold
+        where = folds(y, number, seeds[0], groups)
+        pool, test = (where != this).nonzero()[:, 0], (where == this).nonzero()[:, 0]
+        _check_sides(y, pool, test, classes)
+        notes.append(f"{len(test)} examples{_of(groups, test)}, a fold of {number}, are for testing.")
+    elif carve_test:
         pool, test = carve(pool, max(least, round(cut.test * len(y))), seeds[0])
         notes.append(f"{len(test)} examples{_of(groups, test)} were carved for testing.")
     if cut.train is not None and cut.train < least:

@@ -35,6 +35,30 @@ def balanced(strata: Tensor, carve: int, generator: Generator) -> tuple[Tensor, 
     return stratified(strata if roomy else torch.zeros_like(strata), carve, generator)
 
 
+def folds(y: Tensor, number: int, generator: Generator, groups: Tensor | None = None) -> Tensor:
+    """The fold of every example, from 0: each stratum is dealt out evenly, and a group stays in one fold.
+
+    >>> folds(torch.tensor([0, 0, 0, 0, 1, 1]), 2, torch.Generator().manual_seed(0)).bincount()
+    tensor([3, 3])
+    """
+    if groups is not None:
+        from sklearn.model_selection import StratifiedGroupKFold
+
+        draw = int(torch.randint(2**31, (), generator=generator))
+        where, parts = (
+            torch.empty(len(y), dtype=torch.long),
+            StratifiedGroupKFold(number, shuffle=True, random_state=draw),
+        )
+        for fold, (_, held) in enumerate(parts.split(y, y, groups)):
+            where[torch.from_numpy(held)] = fold
+        return where
+    shuffled = torch.randperm(len(y), generator=generator)
+    by_class = shuffled[torch.argsort(y[shuffled], stable=True)]  # class after class, random within each
+    where = torch.empty_like(by_class)
+    where[by_class] = torch.arange(len(y)) % number
+    return where
+
+
 def apportion(counts: list[int], number: int) -> list[int]:
     """How many to take from each class, ``number`` in all: the largest remainders round up.
 
