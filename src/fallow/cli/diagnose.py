@@ -52,6 +52,7 @@ def diagnose(
     from fallow.diagnose.page import write
     from fallow.diagnose.run import diagnose as measure
     from fallow.diagnose.subjects import subjects
+    from fallow.report.shown import Shown
 
     began = time.monotonic()
 
@@ -68,7 +69,7 @@ def diagnose(
         found = measure(looked, names or tuple(MEASURES), quick=quick, progress=show)
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr)
-        page = write(folder, found, typed())
+        page = write(folder, found, typed(), Shown.of(looked[0].metric))
     if as_json:
         print(json.dumps(found.describe() | {"out": str(page.parent)}, ensure_ascii=False))
         return
@@ -79,7 +80,7 @@ def diagnose(
             print(f"  {name:<{width}}  {value:.4g}")
         if title in found.orders():
             rho, p = found.orders()[title]
-            print(f"  {'order as accuracy':<{width}}  ρ = {rho:+.2f}, p = {p:.2f}")
+            print(f"  {f'order as test {looked[0].metric.words}':<{width}}  ρ = {rho:+.2f}, p = {p:.2f}")
     for name, failed in found.failures.items():
         for subject, reason in failed.items():
             print(f"{name} of {subject} could not be measured: {reason}")

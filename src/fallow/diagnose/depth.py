@@ -16,6 +16,7 @@ from fallow.evaluate.features import Pooling, block_outputs, features
 from fallow.evaluate.neighbours import neighbours, vote
 
 NORMALISATIONS = ("none", "standard")
+NEAR = 0.5  # deviations between numbers that agree
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class PredictionDepth:
     """What :func:`prediction_depth` found."""
 
     layers: tuple[str, ...]  # blocks from input to output
-    accuracies: np.ndarray  # of the probe on each, on the test points
+    accuracies: np.ndarray  # of the probe on each, on the test points; of numbers, R²
     depths: np.ndarray  # of each test point: 0 is the first block, len(layers) is the network's output only
     predictions: np.ndarray  # of the probes: layers × test points
     network_accuracy: float
@@ -71,12 +72,15 @@ def prediction_depth(
     whether that is right or not; if the last probe does not agree, it is the number of blocks. SEAL's figures 2 and 3
     show the accuracies, with k = 5 and all training points.
 
+    Numbers are the mean of the k neighbours', and agree with the network where they differ by less than half a
+    deviation of the training targets; the probes' R² takes the place of accuracies.
+
     The class with the most votes among the k neighbours wins; of classes with as many votes, the one with the nearest
     neighbour. Of equal distances the one to the training point with the lower index counts as smaller.
 
     Parameters
     ----------
-    train, test : inputs as the model takes them, and class indices.
+    train, test : inputs as the model takes them, and class indices, or numbers N×K as the model gives them.
     blocks : paths of modules; the model's own blocks by default. They are ordered as they finish in a forward pass.
     distance : "euclidean" or "cosine".
     pooling : how outputs N×C×… become rows: "mean" or "max" over all dimensions after the second, "flatten" for no
@@ -102,7 +106,8 @@ def prediction_depth(
         raise RequestError(
             f"the model gives an output of shape {tuple(logits.shape)}: one row of class scores is needed"
         )
-    own = logits.argmax(1)
+    regression = train[1].is_floating_point()
+    own = logits.double() if regression else logits.argmax(1)
     labels, truth = train[1].to(own.device), test[1].to(own.device)
     names = tuple(known)
     probes = []
@@ -112,18 +117,30 @@ def prediction_depth(
             mean, std = a.mean(0), a.std(0, correction=0)
             std = torch.where(std > 1e-6 * mean.abs(), std, 1.0)  # what is constant but for rounding is only centred
             a, b = (a - mean) / std, (b - mean) / std
-        probes.append(vote(labels[neighbours(a, b, k, distance=distance)]))
+        nearest = labels[neighbours(a, b, k, distance=distance)]
+        probes.append(nearest.double().mean(1) if regression else vote(nearest))
     predictions = torch.stack(probes)
-    agree = (predictions == own).long().flip(0).cumprod(0)  # 1 from the last layer back to the first disagreement
+    same = predictions == own
+    if regression:
+        same = ((predictions - own).abs() < NEAR * labels.double().std(0, correction=0)).all(-1)
+    agree = same.long().flip(0).cumprod(0)  # 1 from the last layer back to the first disagreement
     return PredictionDepth(
         layers=names,
-        accuracies=(predictions == truth).double().mean(1).cpu().numpy(),
+        accuracies=torch.stack([_right(probe, truth) for probe in predictions]).cpu().numpy(),
         depths=(len(names) - agree.sum(0)).cpu().numpy(),
         predictions=predictions.cpu().numpy(),
-        network_accuracy=float((own == truth).double().mean()),
+        network_accuracy=float(_right(own, truth)),
         k=k,
         distance=distance,
         pooling=pooling if isinstance(pooling, str) else getattr(pooling, "__name__", "own"),
         normalisation=normalisation,
         train_points=len(labels),
     )
+
+
+def _right(found: Tensor, truth: Tensor) -> Tensor:
+    """The share of classes that are right; of numbers, R² = 1 − Σ(ŷ − y)²/Σ(y − ȳ)²."""
+    if not truth.is_floating_point():
+        return (found == truth).double().mean()
+    y = truth.double()
+    return 1 - (found - y).square().sum() / (y - y.mean(0)).square().sum()

@@ -47,7 +47,7 @@ def _spectrum(records: Records) -> tuple[list[Line], Axis, Axis]:
 def _depth(records: Records) -> tuple[list[Line], Axis, Axis]:
     drawn = [Line(name, _pairs(range(len(r.layers)), 100 * r.accuracies), dotted=True) for name, r in records.items()]
     layers = next(iter(records.values())).layers
-    return drawn, Axis("", names=list(layers)), Axis("accuracy of 5 neighbours, %")
+    return drawn, Axis("", names=list(layers)), Axis("accuracy (R²) of 5 neighbours, %")
 
 
 def _margins(records: Records) -> tuple[list[Line], Axis, Axis]:

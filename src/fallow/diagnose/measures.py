@@ -15,7 +15,6 @@ from fallow.diagnose.spectrum import spectrum
 from fallow.diagnose.subjects import Subject
 from fallow.diagnose.weights import weight_size
 
-LOSS = "cross_entropy"
 QUICK = 256  # examples
 
 
@@ -36,7 +35,7 @@ def _some(pair: tuple[Any, Any], quick: bool) -> tuple[Any, Any]:
 def _spectrum(subject: Subject, quick: bool) -> Any:
     x, y = _some(subject.train, quick)
     options = {"steps": 60, "probes": 3, "probe_steps": 24, "top": 3} if quick else {"steps": 200, "probes": 6}
-    return spectrum(subject.model, LOSS, x, y, batch_size=max(32, len(x) // 4), **options)  # type: ignore[arg-type]
+    return spectrum(subject.model, subject.loss, x, y, batch_size=max(32, len(x) // 4), **options)  # type: ignore[arg-type]
 
 
 def _depth(subject: Subject, quick: bool) -> Any:
@@ -44,15 +43,15 @@ def _depth(subject: Subject, quick: bool) -> Any:
 
 
 def _noise(subject: Subject, quick: bool) -> Any:
-    return noise(subject.model, LOSS, *_some(subject.train, quick), draws=3 if quick else 10)
+    return noise(subject.model, subject.loss, *_some(subject.train, quick), draws=3 if quick else 10)
 
 
 def _flatness(subject: Subject, quick: bool) -> Any:
-    return flatness(subject.model, LOSS, *_some(subject.train, True), probes=4 if quick else 10)
+    return flatness(subject.model, subject.loss, *_some(subject.train, True), probes=4 if quick else 10)
 
 
 def _slices(subject: Subject, quick: bool) -> Any:
-    return slices(subject.model, LOSS, *_some(subject.train, quick), points=11 if quick else 21)
+    return slices(subject.model, subject.loss, *_some(subject.train, quick), points=11 if quick else 21)
 
 
 MEASURES: dict[str, Measure] = {
@@ -64,8 +63,9 @@ MEASURES: dict[str, Measure] = {
     ),
     "depth": Measure(
         "Prediction depth",
-        "How often nearest neighbours in the output of each block know the class: the earlier a curve is high, the "
-        "shallower the layers in which the network has made up its mind.",
+        "How often nearest neighbours in the output of each block know the class (of numbers: the share of their "
+        "variance that neighbours explain): the earlier a curve is high, the shallower the layers in which the network "
+        "has made up its mind.",
         _depth,
     ),
     "margins": Measure(
@@ -94,7 +94,7 @@ MEASURES: dict[str, Measure] = {
     ),
     "weights": Measure(
         "Size of activations and weights at the head",
-        "‖Φ‖·‖W‖ of the classifier head for one training example (LW's appendix D): smaller, at the same training "
+        "‖Φ‖·‖W‖ of the head for one training example (LW's appendix D): smaller, at the same training "
         "accuracy, is the simpler function.",
         lambda subject, quick: weight_size(subject.model, subject.train[0]),
     ),

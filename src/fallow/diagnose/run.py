@@ -62,8 +62,11 @@ class Diagnosis:
         return found
 
     def orders(self) -> dict[str, tuple[float, float]]:
-        """Title → Spearman's ρ with the test accuracy over three subjects or more, and its p-value."""
-        accuracy = {subject.name: subject.accuracy for subject in self.subjects if subject.accuracy is not None}
+        """Title → Spearman's ρ with the test accuracy over three subjects or more, and its p-value.
+
+        Of a metric of which less is better, with what it is worth.
+        """
+        accuracy = {s.name: s.metric.worth(s.accuracy) for s in self.subjects if s.accuracy is not None}
         found = {}
         for title, values in self.numbers().items():
             names = [name for name in values if name in accuracy and math.isfinite(values[name])]
@@ -75,7 +78,7 @@ class Diagnosis:
         """As plain values."""
         return {
             "subjects": [
-                {"name": s.name, "folder": str(s.folder), "method": s.method, "test_accuracy": s.accuracy}
+                {"name": s.name, "folder": str(s.folder), "method": s.method, f"test_{s.metric.name}": s.accuracy}
                 for s in self.subjects
             ],
             "quick": self.quick,

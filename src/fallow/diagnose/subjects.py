@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from fallow.base.errors import RequestError, first_line
 from fallow.data import Data, Examples, Files, load
 from fallow.data.normalise import normalise, resized
+from fallow.data.targets import Numbers, Target
+from fallow.evaluate.metrics import Metric
+from fallow.evaluate.score import key_of
 from fallow.training.predict import Predictor
 
 
@@ -26,8 +29,19 @@ class Subject:
     model: nn.Module
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
-    accuracy: float | None  # on test, as the run recorded it
+    accuracy: float | None  # on test, as the run recorded it; the metric that judged, where that is another
     method: str
+    target: Target
+
+    @property
+    def loss(self) -> str:
+        """What is measured: the classes' loss, or that of numbers in deviations of the training examples."""
+        return "cross_entropy" if self.target.kind == "classes" else "squared_error"
+
+    @property
+    def metric(self) -> Metric:
+        """What ``accuracy`` is."""
+        return self.target.metric()
 
 
 def subjects(
@@ -59,7 +73,8 @@ def subjects(
             name = f"{label}, generation {_number(file)}" if generations else label
             named = record["model"] if record["model"] in trusted else None
             model = Predictor(folder, weights=stem, model=named).model
-            found.append(Subject(name, folder, model, train, test, _accuracy(folder, weights), record["method"]))
+            score = _accuracy(folder, weights, loaded.target.metric().name)
+            found.append(Subject(name, folder, model, train, test, score, record["method"], loaded.target))
     shared = {s.name for s in found if [t.name for t in found].count(s.name) > 1}
     for subject in found:
         if subject.name in shared:
@@ -95,9 +110,9 @@ def _record(folder: Path) -> dict[str, Any]:
 
 def _load(record: dict[str, Any], moved: str | None, folder: Path) -> Data:
     kind = record["data"].get("target", {"kind": "tasks"})["kind"]
-    if kind != "classes" or "shots" in record["data"]:
+    if kind not in ("classes", "numbers") or "shots" in record["data"]:
         what = "tasks" if "shots" in record["data"] else kind
-        raise RequestError(f"{folder} was trained on {what}: diagnose measures networks that tell classes apart")
+        raise RequestError(f"{folder} was trained on {what}: diagnose measures networks for classes and numbers")
     origin = dict(record.get("origin") or {})
     if moved is not None:
         origin["source"] = moved
@@ -118,16 +133,19 @@ def _examples(part: Any, data: Data, most: int, folder: Path) -> tuple[Tensor, T
         raise RequestError(f"the data of {folder} has no training and test examples to look at")
     few = torch.linspace(0, len(part) - 1, min(len(part), most)).long()  # evenly: they may be sorted by class
     x = part.x[few] if isinstance(part, Examples) else torch.stack([part[i][0] for i in few.tolist()])
-    return resized(normalise(x, data.mean, data.std), data.size), part.y[few]
+    y = part.y[few]
+    if isinstance(data.target, Numbers):  # as the network gives them
+        y = (y.reshape(len(y), -1) - torch.tensor(data.target.mean)) / torch.tensor(data.target.std)
+    return resized(normalise(x, data.mean, data.std), data.size), y
 
 
 def _number(file: Path) -> int:
     return int(file.name.removesuffix(".safetensors").rpartition("-")[2])
 
 
-def _accuracy(folder: Path, weights: str) -> float | None:
+def _accuracy(folder: Path, weights: str, metric: str) -> float | None:
     try:
-        found = json.loads((folder / "result.json").read_text("utf-8"))[weights]["test_accuracy"]
+        found = json.loads((folder / "result.json").read_text("utf-8"))[weights][key_of("test", metric)]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return found if isinstance(found, float | int) else None
