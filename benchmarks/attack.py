@@ -139,6 +139,16 @@ COMMANDS: dict[str, tuple[list[str], dict[str, Valid]]] = {
             "--weights": one_of("last", "best"), "--data": one_of(),
         },
     ),
+    "transfer": (
+        ["RUN", "--to", "synthetic:n_test=16", "--train", "100", "--workers", "1"],
+        {
+            "--to": one_of("synthetic:n_test=16"), "--train": whole(8, 200), "--val": INSIDE, "--seed": SEED,
+            "--protocol": one_of("logistic", "ridge", "nearest", "neighbours", "seal"), "--episodes": whole(2),
+            "--ways": whole(2), "--queries": whole(1), "--layer": one_of("all", "hidden1"), "--device": DEVICE,
+            "--score": one_of("last", "best"), "--weights": one_of(), "--shots": one_of(), "--adapt": one_of(),
+            **EXPERIMENT,
+        },
+    ),
     "predict": (["RUN", "image.png"], {}),
     "reproduce": (
         ["lw-table1", "--seeds", "0"],  # never valid: a table takes minutes
@@ -149,7 +159,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, Valid]]] = {
 FIRST: dict[str, Valid] = {  # the argument
     "train": one_of("synthetic:n_test=16"), "compare": one_of("synthetic:n_test=16"),
     "tune": one_of("synthetic:n_test=16"), "semi": one_of("digits"), "fewshot": one_of("sinusoid"),
-    "diagnose": one_of("RUN"), "predict": one_of("RUN"), "reproduce": TABLES,
+    "diagnose": one_of("RUN"), "transfer": one_of("RUN"), "predict": one_of("RUN"), "reproduce": TABLES,
     "list": one_of("methods", "models", "data"),
 }  # fmt: skip
 NOISE = [
@@ -186,6 +196,8 @@ def requests(count: int, seed: int = 0) -> list[Case]:
 
 
 def _changed(words: list[str], options: dict[str, Valid], rng: random.Random) -> list[str]:
+    if not words:
+        return words
     words = list(words)
     at = rng.randrange(len(words))
     ways = ["option"] * 6 + ["mistype", "lose", "replace", "twice", "verb"]
@@ -291,7 +303,7 @@ def damages(home: Path, count: int, seed: int = 0) -> list[Damage]:
     while len(found) < count:
         rng.shuffle(files)
         for name, file in files:
-            verbs = ["again", "again", "predict", "diagnose"]
+            verbs = ["again", "again", "predict", "diagnose", "transfer"]
             how = rng.choice(["truncate", "flip", "flip", "empty", "delete", "foreign", "folder"])
             found.append(Damage(name, file, how, rng.randrange(10**6), rng.choice(verbs)))
     return found[:count]
@@ -329,6 +341,8 @@ def command(one: Damage, folder: Path, home: Path) -> list[str]:
         return ["predict", str(folder), str(home / "image.png")]
     if one.verb == "diagnose":
         return ["diagnose", str(folder), "--quick", "--what", "weights", "--examples", "10"]
+    if one.verb == "transfer":
+        return ["transfer", str(folder), "--to", "synthetic:n_test=16", "--train", "60", "--workers", "1"]
     words = MAKE[one.folder.removeprefix("unfinished-")]
     return [*words, "--out", str(folder), *["--resume"] * (words[0] == "train")]
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from fallow.training.fit import Result, fit
     from fallow.training.meta import FewShotResult, fewshot
     from fallow.training.predict import Prediction, Predictor
+    from fallow.transfers.transfer import Transfer, transfer
     from fallow.tuning.tune import Tuned, tune
     from fallow.weights import (
         Partition,
@@ -93,6 +94,7 @@ _HOMES = {
     "fallow.adaptation.learner": ("Learner",),
     "fallow.hypergradients.implicit": ("hypergradient",),
     "fallow.training.predict": ("Prediction", "Predictor"),
+    "fallow.transfers.transfer": ("Transfer", "transfer"),
     "fallow.tuning.tune": ("Tuned", "tune"),
     "fallow.weights": (
         "Partition", "ascend", "descend", "insert_norms", "redraw", "rescale", "reset_state", "slim", "split_groups",
@@ -116,7 +118,7 @@ __all__ = [
     "WELS", "WELSR", "Balanced", "BornAgain", "ConfidenceNetwork", "CutMix", "Data", "Dropout", "Episodes",
     "FallowError", "FewShotResult", "Finetune", "FixMatch", "ImplicitDecay", "LearnedRates", "Learner", "Long",
     "MetaSGD", "Method", "Mixup", "MultiStepLoss", "Normal", "Partition", "Prediction", "Predictor", "ProtoNet",
-    "RequestError", "Rescale", "Restart", "Result", "Settings", "Sinusoid", "Tasks", "Tuned", "WorkError", "adapt",
-    "ascend", "attenuate", "compare", "descend", "fewshot", "fit", "hypergradient", "insert_norms", "redraw",
-    "relative_flatness", "rescale", "reset_state", "slim", "split_groups", "tune",
+    "RequestError", "Rescale", "Restart", "Result", "Settings", "Sinusoid", "Tasks", "Transfer", "Tuned", "WorkError",
+    "adapt", "ascend", "attenuate", "compare", "descend", "fewshot", "fit", "hypergradient", "insert_norms", "redraw",
+    "relative_flatness", "rescale", "reset_state", "slim", "split_groups", "transfer", "tune",
 ]  # fmt: skip

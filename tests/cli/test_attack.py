@@ -71,7 +71,7 @@ def test_what_cannot_be_meant(words: list, answer: str, run: Run) -> None:
 # ---- a folder of somebody else ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["predict", "diagnose", "compare", "plan"])
+@pytest.mark.parametrize("verb", ["predict", "diagnose", "transfer", "compare", "plan"])
 def test_nothing_is_imported_because_a_file_names_it(verb: str, run: Run, home: Path, tmp_path: Path) -> None:
     Path("evil.py").write_text("open('ran', 'w').close()\nfrom fallow.models import MLP as net\n")
     for name in ("run", "comparison"):
@@ -91,8 +91,8 @@ def test_nothing_is_imported_because_a_file_names_it(verb: str, run: Run, home: 
     elif verb == "plan":
         words = [["compare", "--plan", str(plan), "--out", "new"]]
     else:
-        more = [str(image)] if verb == "predict" else ["--quick", "--what", "weights"]
-        words = [[verb, folder, *more] for folder in ("run", "comparison")]
+        more = {"predict": [str(image)], "diagnose": ["--quick", "--what", "weights"], "transfer": ["--to", "digits"]}
+        words = [[verb, folder, *more[verb]] for folder in ("run", "comparison")]
     for one in words:
         assert "evil:net" in run(*one).refused()
     assert not Path("ran").exists()
@@ -111,6 +111,7 @@ def test_nothing_is_imported_because_a_file_names_it(verb: str, run: Run, home: 
         (["fewshot", "sinusoid", "--iterations", 1, "--every", 1, "--resume"], "--out"),
         (["reproduce", "lw-table1", "--seeds", 1], "--out"),
         (["diagnose", "RUN", "--quick", "--what", "weights"], "--out"),
+        (["transfer", "RUN", "--to", SMALL[0], "--train", 32], "--out"),
     ],
     ids=lambda words: words[0] if isinstance(words, list) else "",
 )

@@ -19,6 +19,7 @@ from fallow.cli.predict import predict
 from fallow.cli.reproduce import reproduce
 from fallow.cli.semi import semi
 from fallow.cli.train import train
+from fallow.cli.transfer import transfer
 from fallow.cli.tune import tune
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app.command("train")(train)
 app.command("semi")(semi)
 app.command("predict")(predict)
 app.command("diagnose")(diagnose)
+app.command("transfer")(transfer)
 app.command("tune")(tune)
 app.command("fewshot")(fewshot)
 app.command("reproduce")(reproduce)

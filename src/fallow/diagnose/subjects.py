@@ -61,7 +61,7 @@ def subjects(
     """
     found: list[Subject] = []
     for folder in (one for run in runs for one in _expand(run)):
-        record = _record(folder)
+        record = record_of(folder)
         loaded = _load(record, data, folder)
         train, test = (_examples(part, loaded, examples, folder) for part in (loaded.train, loaded.test))
         names = sorted(folder.glob("generation-*.safetensors"), key=_number) if generations else []
@@ -86,18 +86,25 @@ def _expand(run: Path) -> list[Path]:
     """A run itself, or those of a comparison's first seed."""
     if not (run / "runs").is_dir():
         return [run]
-    folders = sorted(path.parent for path in run.glob("runs/*/result.json"))
+    folders = finished(run)
     seeds = sorted({_seed(folder) for folder in folders})
-    if not seeds:
-        raise RequestError(f"{run} is a comparison without a finished run: let it go on first")
     return [folder for folder in folders if _seed(folder) == seeds[0]]
 
 
+def finished(comparison: Path) -> list[Path]:
+    """The folders of a comparison's runs that are done."""
+    folders = sorted(path.parent for path in comparison.glob("runs/*/result.json"))
+    if not folders:
+        raise RequestError(f"{comparison} is a comparison without a finished run: let it go on first")
+    return folders
+
+
 def _seed(folder: Path) -> int:
-    return int(_record(folder)["settings"]["seed"])
+    return int(record_of(folder)["settings"]["seed"])
 
 
-def _record(folder: Path) -> dict[str, Any]:
+def record_of(folder: Path) -> dict[str, Any]:
+    """What a run's folder says of it."""
     try:
         record = json.loads((folder / "run.json").read_text("utf-8"))
         if isinstance(record["settings"]["seed"], int) and {"method", "data", "model"} <= record.keys():

@@ -1,0 +1,143 @@
+"""The page of a transfer, and its words for the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fallow.core.record import versions
+from fallow.report.charts import Axis, Line, lines
+from fallow.report.intervals import Bar, forest
+from fallow.report.page import Page, Section
+from fallow.report.pieces import Column as Head
+from fallow.report.pieces import figure, figures, paragraph, said, table
+from fallow.report.shown import ACCURACY
+from fallow.report.style import series
+from fallow.report.words import many, p_value
+from fallow.transfers.findings import Column, Entry, Findings
+from fallow.transfers.transfer import Transfer
+
+BESIDE = {"features/": "features, by content", "runs/": "what every network gave", "experiment.db": "the outcomes"}
+
+
+def write(found: Transfer, command: str = "") -> Path:
+    """Write ``transfer.html`` into the folder; its path."""
+    assert found.folder is not None
+    findings = found.findings
+    sections = [_section(findings, column) for column in findings.columns]
+    if curves := _curves(findings):
+        sections.insert(0, curves)
+    page = Page(
+        title=f"What the features are worth on {', '.join(found.data)}",
+        verb="fallow transfer",
+        sentence=" ".join(sentences(findings)),
+        sections=sections,
+        facts=[found.asked.words, many(len(findings.rows), "row"), many(len(found.data), "data set")],
+        command=command,
+        notes=[*(f"{name}: {words}." for name, words in found.data.items()), *found.notes],
+        settings=found.asked.describe(),
+        versions=versions(),
+        beside=BESIDE,
+    )
+    return page.write(found.folder / "transfer.html")
+
+
+def _section(findings: Findings, column: Column) -> Section:
+    entries = findings.of(column)
+    columns: list[Head] = [*head(findings)[:-1], (head(findings)[-1], "")]
+    rows = [[*row(findings, entry)[:-1], said(entry.verdict, entry.verdict)] for entry in entries]
+    bars = [
+        Bar(
+            entry.row, entry.estimate.mean, entry.estimate.low, entry.estimate.high, list(entry.means.values()),
+            entry.verdict or "plain", ACCURACY.full(entry.estimate.mean),
+        )
+        for entry in entries
+    ]  # fmt: skip
+    drawn = forest(bars, "", ACCURACY.axis("test"), "; ".join(f"{bar.label} {bar.words}" for bar in bars))
+    caption = f"Test accuracy in %; intervals of 95 % over {entries[0].over}."
+    words = [paragraph(_pairs(findings))] if findings.reference else []
+    return Section(heading(findings, column), [*words, figure(drawn), table(caption, columns, rows)])
+
+
+def _pairs(findings: Findings) -> str:
+    units = "episodes" if findings.asked.shots else "test examples"
+    return (
+        f"Differences are to {findings.reference}: paired by seed where both rows have the same seeds, else over the "
+        f"same {units}; p-values are Holm's, over the rows."
+    )
+
+
+def _curves(findings: Findings) -> Section | None:
+    """Accuracy over the blocks, where there are several."""
+    layers = list(dict.fromkeys(column.layer for column in findings.columns))
+    if len(layers) < 2:
+        return None
+    drawn = []
+    for data, shots in dict.fromkeys((column.data, column.shots) for column in findings.columns):
+        at = {(e.row, e.column.layer): e for e in findings.entries if (e.column.data, e.column.shots) == (data, shots)}
+        drawn.append(
+            lines(
+                str(Column(data, "", shots)),
+                [
+                    Line(
+                        name,
+                        [(i, 100 * at[name, x].estimate.mean) for i, x in enumerate(layers) if (name, x) in at],
+                        series(n),
+                        dotted=True,
+                    )
+                    for n, name in enumerate(findings.rows)
+                ],
+                Axis("block", names=layers),
+                Axis("test accuracy in %"),
+            )
+        )
+    words = paragraph("Blocks from input to output, averaged over space; the last is what the network's head looks at.")
+    return Section("Which layer", [words, figures(drawn)], "layers")
+
+
+def heading(findings: Findings, column: Column) -> str:
+    """What a table is of."""
+    layer = f", block {column.layer}" if column.layer else ""
+    return f"{column}{layer}: {findings.asked.words}"
+
+
+def head(findings: Findings) -> list[str]:
+    """The heads of a table's columns."""
+    optimist = ["best on test"] if findings.asked.protocol == "seal" else []
+    against = [f"to {findings.reference}", "p (Holm)"] if findings.reference else []
+    return ["network", "networks", "test accuracy", "95 % interval", *optimist, *against, "verdict"]
+
+
+def row(findings: Findings, entry: Entry) -> list[str]:
+    """An entry's cells."""
+    estimate, difference = entry.estimate, entry.difference
+    ends = "" if estimate.low is None else f"{ACCURACY.value(estimate.low)} to {ACCURACY.value(estimate.high)}"
+    optimist = [ACCURACY.full(entry.best_on_test, 2)] if findings.asked.protocol == "seal" else []
+    against = ["", ""] if findings.reference else []
+    if difference is not None and entry.corrected is not None:
+        low, high = ACCURACY.difference(difference.low), ACCURACY.difference(difference.high)
+        against = [f"{ACCURACY.difference(difference.mean, 2)} ({low} to {high})", p_value(entry.corrected)]
+    shown = [entry.row, str(entry.networks), ACCURACY.full(estimate.mean, 2), ends]
+    return [*shown, *optimist, *against, entry.verdict or ("reference" if findings.reference == entry.row else "")]
+
+
+def sentences(findings: Findings) -> list[str]:
+    """What was found, a sentence for every data set and number of shots, of the layer that serves best."""
+    best: dict[tuple[str, int | None], Entry] = {}
+    for entry in findings.entries:
+        key = entry.column.data, entry.column.shots
+        if key not in best or entry.estimate.mean > best[key].estimate.mean:
+            best[key] = entry
+    return [_sentence(findings, entry) for entry in best.values()]
+
+
+def _sentence(findings: Findings, best: Entry) -> str:
+    where = f"On {best.column}"
+    layer = f" at block {best.column.layer}" if best.column.layer else ""
+    if len(findings.rows) == 1:
+        return f"{where}, {best.row} reaches {ACCURACY.full(best.estimate.mean)}{layer}."
+    lead = f"{where}, {best.row} transfers best, {ACCURACY.full(best.estimate.mean)}{layer}"
+    if best.row == findings.reference:
+        return f"{lead}: no row is shown to be better than it."
+    assert best.difference is not None
+    points = f"{ACCURACY.difference(best.difference.mean)} points to {findings.reference}"
+    return f"{lead}: {points}, {'shown to be better' if best.verdict == 'better' else 'which may be chance'}."

@@ -1,0 +1,135 @@
+"""One network on one data set, in whatever process it is: its features, and what can be learned from them."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fallow.data import Data, Examples, Files, load
+from fallow.evaluate.affine import learn_affine
+from fallow.evaluate.learners import learn
+from fallow.evaluate.neighbours import neighbours, vote
+from fallow.evaluate.probe import Part, linear_probe, seal_probe
+from fallow.evaluate.sampling import Drawn, episodes
+from fallow.experiment import device, heed
+from fallow.models.frozen import LAST, Frozen, frozen_features
+from fallow.transfers.asked import NEIGHBOURS, Asked
+from fallow.transfers.backbones import Backbone, frozen
+
+FEATURES = "features"  # the folder in the experiment's where they are kept
+PARTS = ("train", "val", "test")
+
+
+def measure(
+    folder: Path, *, network: dict[str, Any], asked: dict[str, Any], load: dict[str, Any], where: str, data: str,
+    **_: Any,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """What every layer that is asked for is worth: ``values`` are 1 and 0 for test examples, or episodes' accuracies.
+
+    ``network`` are the arguments of :func:`_frozen`; ``where`` is the run's folder or the file of weights.
+    """
+    ask, loaded = _asked(asked), _loaded(data, json.dumps(load))
+    net = _frozen(network, where, loaded)
+    kept = folder.parents[1] / FEATURES
+    found: dict[str, list[Tensor]] = {}
+    for part in PARTS:
+        if (examples := getattr(loaded, part)) is not None:
+            heed()
+            for name, x in frozen_features(net, examples, kept, ask.layers).items():
+                found.setdefault(name, []).append(x)
+    chosen = {name: found[name] for name in ask.layers or (LAST,)} if ask.layers is not None else dict(found)
+    if ask.layers is None and torch.equal(found[LAST][0], found[list(found)[-2]][0]):
+        del chosen[LAST]  # the last block's output is what the head looks at
+    answers = [y.y for y in (loaded.train, loaded.val, loaded.test) if isinstance(y, Examples | Files)]
+    rows = []
+    for layer, parts in chosen.items():
+        heed()
+        said = {"layer": layer, "width": parts[0].shape[1]}
+        if not ask.shots:
+            rows.append(said | {"shots": None} | probe(ask, *zip(parts, answers, strict=True)))
+            continue
+        x, y = torch.cat(parts), torch.cat(answers)
+        for shots in ask.shots:
+            heed()
+            right = learn(x, drawn(ask, y, shots), ask.protocol, seed=ask.seed)
+            rows.append(said | {"shots": shots, "values": right.tolist()})
+    return rows
+
+
+def adapted(
+    folder: Path, *, network: dict[str, Any], asked: dict[str, Any], load: dict[str, Any], where: str, data: str,
+    shots: int, first: int, last: int, **_: Any,
+) -> list[float]:  # fmt: skip
+    """The accuracies of the episodes from ``first`` to before ``last``, with norms fine-tuned beside the head."""
+    ask, loaded = _asked(asked), _loaded(data, json.dumps(load))
+    net = _frozen(network, where, loaded)
+    parts = [part for part in (loaded.train, loaded.val, loaded.test) if isinstance(part, Examples | Files)]
+    y = torch.cat([part.y for part in parts])
+    whole = drawn(ask, y, shots)
+    used = torch.zeros(len(y), dtype=torch.bool)
+    used[torch.cat([rows[first:last].flatten() for rows in whole])] = True
+    place = used.cumsum(0) - 1  # among the examples that are used
+    pieces = [
+        x
+        for part, some in zip(parts, used.split([len(part) for part in parts]), strict=True)
+        for x in net.batches(part.subset(some.nonzero().flatten()))
+    ]
+    inputs, here = torch.cat(pieces), Drawn(*(place[rows] for rows in whole))
+    found = []
+    for number in range(first, last):
+        heed()
+        found.append(learn_affine(net.network, inputs, here, [number], seed=ask.seed))
+    return torch.cat(found).tolist()
+
+
+def drawn(ask: Asked, y: Tensor, shots: int, names: list[str] | None = None) -> Drawn:
+    """The episodes: the same for every network."""
+    return episodes(y, ask.ways, shots, ask.queries, ask.episodes, ask.seed, names=names)
+
+
+def probe(ask: Asked, train: Part, *others: Part) -> dict[str, Any]:
+    """Whether each test example is recognised, by a head that validation chose; and the optimist's figure."""
+    *validation, test = others
+    if ask.protocol == "neighbours":
+        said = vote(train[1][neighbours(train[0], test[0], min(NEIGHBOURS, len(train[1])))])
+        return {"values": (said == test[1]).int().tolist()}
+    if ask.protocol == "seal":
+        found = seal_probe(train, validation[0], seed=ask.seed)
+    else:
+        found = linear_probe(train, validation[0], ask.protocol)
+    right = found.head(test[0]).argmax(-1) == test[1]
+    return {
+        "values": right.int().tolist(),
+        "chosen": found.settings[found.chosen],
+        "validation": found.validation[found.chosen],
+        "best_on_test": found.best(*test)[1],
+    }
+
+
+def _frozen(network: dict[str, Any], where: str, data: Data) -> Frozen:
+    if network["seed"] is None:
+        backbone = Backbone("", network["model"], where or None, model=network["model"])
+    else:
+        backbone = Backbone("", where, network["score"], network["seed"])
+    return frozen(backbone, data, network["trusted"], network["size"]).to(_device())
+
+
+def _device() -> torch.device:
+    from fallow.core.engine import find_device
+
+    return find_device(device())
+
+
+def _asked(plain: dict[str, Any]) -> Asked:
+    lists = {name: None if plain[name] is None else tuple(plain[name]) for name in ("shots", "layers")}
+    return Asked(**plain | lists)
+
+
+@lru_cache(maxsize=2)  # the runs on a data set come one after another
+def _loaded(source: str, options: str) -> Data:
+    return load(source, **json.loads(options))

@@ -1,0 +1,227 @@
+"""What networks are worth on other data, against the same by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import fallow
+from fallow.base.errors import RequestError
+from fallow.data import load
+from fallow.evaluate import affine
+from fallow.evaluate.affine import learn_affine
+from fallow.evaluate.learners import learn
+from fallow.evaluate.probe import linear_probe, seal_probe
+from fallow.evaluate.sampling import episodes
+from fallow.evaluate.span import Protocol
+from fallow.evaluate.statistics import paired
+from fallow.models import frozen
+from fallow.models.frozen import Frozen
+from fallow.training.predict import Predictor
+from fallow.transfers import asked
+from tests.cli.conftest import Run, run
+
+__all__ = ["run"]  # the fixture
+
+
+def pictures(path: Path, side: int = 10, classes: int = 6, each: int = 24, channels: int = 3) -> Path:
+    """Pictures of bright places, one for each class."""
+    draw = np.random.default_rng(0)
+    y = np.arange(classes).repeat(each)
+    x = draw.integers(0, 120, (len(y), side, side, channels))
+    for i, label in enumerate(y):
+        x[i, label : label + 3, label : label + 3] += 110
+    np.savez(path, x=x.astype(np.uint8), y=y)
+    return path
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison of two methods with three seeds each, as its runs are, and other data."""
+    home = tmp_path_factory.mktemp("transfer")
+    for method in ("normal", "llf"):
+        for seed in range(3):
+            fallow.fit(
+                "scnn:width=4,dense=8", "digits", method, train=60, epochs=1, generations=2, seed=seed,
+                out=home / "comparison" / "runs" / f"{method}-{seed}",
+            )  # fmt: skip
+    pictures(home / "other.npz")
+    return home
+
+
+def seen(home: Path, name: str) -> tuple[Frozen, fallow.Data, list[Tensor]]:
+    """A network by hand: its features of all parts of the other data."""
+    data, found = load(home / "other.npz"), Predictor(home / "comparison" / "runs" / name, "last")
+    net = found.model
+    net.head = torch.nn.Identity()
+    grey = [part.x.float().mean(1, keepdim=True) for part in (data.train, data.val, data.test)]
+    mean, std = found.scaled.mean, found.scaled.std
+    small = [torch.nn.functional.interpolate((x - mean) / std, (8, 8), mode="bilinear", antialias=True) for x in grey]
+    with torch.no_grad():
+        return net, data, [net.eval()(x) for x in small]
+
+
+@pytest.mark.parametrize("protocol", ["logistic", "ridge", "nearest", "seal"])
+def test_a_probe_is_the_probe_of_the_networks_features(home: Path, protocol: str) -> None:
+    found = fallow.transfer(home / "comparison/runs/llf-1", home / "other.npz", protocol=protocol, workers=1)
+    (entry,) = found.findings.entries
+    _, data, (train, val, test) = seen(home, "llf-1")
+    parts = (train, data.train.y), (val, data.val.y)
+    probe = seal_probe(*parts) if protocol == "seal" else linear_probe(*parts, protocol)
+    right = (probe.head(test).argmax(1) == data.test.y).double()
+    assert entry.estimate.mean == pytest.approx(right.mean().item())
+    assert entry.best_on_test == pytest.approx(probe.best(test, data.test.y)[1])
+    assert entry.over == "test examples"
+    half = 1.96 * (right.var() / len(right)).sqrt().item()
+    assert entry.estimate.high - entry.estimate.mean == pytest.approx(half, rel=0.1)
+    assert found.notes[-1] == "other for llf: resized from 10×10 to 8×8 and colours averaged to grey."
+
+
+def test_all_networks_see_the_same_episodes_and_seeds_are_paired(home: Path) -> None:
+    found = fallow.transfer(
+        home / "comparison", home / "other.npz", shots=(1, 3), episodes=20, protocol="ridge", queries=5, workers=1
+    ).findings
+    assert (found.rows, found.reference) == (["llf", "normal"], "normal")
+    means: dict[str, list[float]] = {}
+    for method in found.rows:
+        for seed in range(3):
+            _, data, parts = seen(home, f"{method}-{seed}")
+            y = torch.cat([data.train.y, data.val.y, data.test.y])
+            drawn = episodes(y, 5, 3, 5, 20, 0)
+            means.setdefault(method, []).append(learn(torch.cat(parts), drawn, "ridge").mean().item())
+    entry, reference = (e for e in found.entries if e.column.shots == 3)
+    assert list(entry.means.values()) == pytest.approx(means["llf"])
+    assert list(reference.means.values()) == pytest.approx(means["normal"])
+    assert entry.over == reference.over == "seeds"
+    assert entry.difference == pytest.approx(paired(means["llf"], means["normal"]))
+    assert reference.difference is None
+
+
+def test_single_networks_are_paired_over_episodes(home: Path) -> None:
+    runs = [home / f"comparison/runs/{name}" for name in ("llf-0", "normal-1")]
+    found = fallow.transfer(runs, home / "other.npz", shots=2, episodes=30, queries=5, workers=1).findings
+    values = []
+    for name in ("llf-0", "normal-1"):
+        _, data, parts = seen(home, name)
+        drawn = episodes(torch.cat([data.train.y, data.val.y, data.test.y]), 5, 2, 5, 30, 0)
+        values.append(learn(torch.cat(parts), drawn).tolist())
+    entry = next(e for e in found.entries if e.row == "llf")
+    assert entry.over == "episodes"
+    assert entry.difference == pytest.approx(paired(*values))
+
+
+def test_affines_are_adapted_episode_by_episode(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = Protocol(epochs=2)
+    monkeypatch.setattr(affine, "CDFSL", short)
+    monkeypatch.setattr(learn_affine, "__kwdefaults__", {"seed": 0, "protocol": short})
+    found = fallow.transfer(
+        home / "comparison/runs/llf-1", home / "other.npz", shots=2, adapt="affine", episodes=7, queries=5, workers=1
+    )
+    net, data, _ = seen(home, "llf-1")
+    whole = Frozen(
+        Predictor(home / "comparison/runs/llf-1", "last").model, (1, 8, 8),
+        *(getattr(Predictor(home / "comparison/runs/llf-1").scaled, name) for name in ("mean", "std")),
+    )  # fmt: skip
+    x = torch.cat([whole.inputs(part.x) for part in (data.train, data.val, data.test)])
+    drawn = episodes(torch.cat([data.train.y, data.val.y, data.test.y]), 5, 2, 5, 7, 0)
+    expected = learn_affine(net, x, drawn, range(7), protocol=short)
+    assert found.findings.entries[0].estimate.mean == pytest.approx(expected.mean().item())
+    assert found.asked.words == "5-way episodes by cdfsl with the norms' affines"
+
+
+def test_what_was_computed_is_found_again(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = []
+    plain = frozen.features
+    monkeypatch.setattr(frozen, "features", lambda *given: passed.append(1) or plain(*given))
+
+    def again(name: str, **more: object) -> list[dict]:
+        runs = home / "comparison/runs" / name
+        return fallow.transfer(runs, home / "other.npz", out=tmp_path / "out", workers=1, **more).findings.describe()
+
+    first = again("llf-0")
+    assert len(passed) == 3  # train, val, test
+    assert again("llf-0") == first
+    again("llf-0", shots=1, episodes=5, queries=5)
+    assert len(passed) == 3
+    again("llf-1")
+    assert len(passed) == 6
+
+
+def test_a_curve_over_all_blocks(home: Path, run: Run) -> None:
+    words = ["transfer", home / "comparison/runs/llf-1", "--to", home / "other.npz", "--layer", "all", "--workers", 1]
+    found = run("--quiet", *words, "--protocol", "neighbours", "--json")
+    assert found.err == ""
+    results = json.loads(found.out)["results"]
+    assert [each["layer"] for each in results] == ["conv1", "conv2", "conv3", "conv4", "dense"]
+    page = Path("transfers/llf-1/transfer.html").read_text()
+    assert "Which layer" in page
+    assert "<script" not in page
+    one = fallow.transfer(
+        home / "comparison/runs/llf-1", home / "other.npz", layer="conv2", protocol="neighbours", workers=1
+    )
+    assert one.findings.entries[0].estimate.mean == results[1]["mean"]
+
+
+def test_models_by_name_and_with_weights(home: Path, run: Run) -> None:
+    Path("mine.py").write_text("from fallow.models import MLP\ndef net(shape): return MLP(shape, 3, hidden=(6,))\n")
+    weights = home / "comparison/runs/llf-1/last.safetensors"
+    small = pictures(home / "small.npz", side=8, channels=1)
+    out = run("transfer", "mine:net", home / "comparison/runs/llf-1", "--to", small, "--workers", 1, "--quiet").done()
+    assert "mine:net" in out
+    assert "report: transfers/mine_net/transfer.html" in out
+    for to in (small, pictures(home / "colour.npz", side=8)):
+        loaded = ("transfer", "scnn:width=4,dense=8", "--weights", weights, "--to", to, "--workers", 1, "--quiet")
+        assert "scnn:width=4,dense=8" in run(*loaded).done()
+
+
+def test_bad_requests_are_refused_in_one_line(home: Path, run: Run) -> None:
+    llf, to = home / "comparison/runs/llf-1", ["--to", home / "other.npz", "--workers", 1]
+    dense = home / "dense"
+    if not dense.exists():
+        x, y = torch.zeros(12, 1, 4, 4), torch.arange(2).repeat(96).view(12, 4, 4)
+        net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 1))
+        fallow.fit(net, (x, y), target="dense", epochs=1, generations=1, out=dense)
+    np.savez(home / "numbers.npz", x=np.random.rand(40, 5).astype("float32"), y=np.random.rand(40))
+    np.savez(home / "features.npz", x=np.random.rand(40, 5).astype("float32"), y=np.arange(40) % 2)
+    for words, line in (
+        ([llf], "there is no data to transfer to: fallow transfer RUN --to DATA"),
+        ([llf, *to, "--shots", "1", "--ways", 7], "other: there are 6 classes: 7-way episodes need 7"),
+        (
+            [llf, *to, "--shots", "20"],
+            "other: class '0' has 24 images: 20 shots and 15 queries need 35; take fewer, or leave the class out",
+        ),
+        ([llf, "--to", home / "features.npz"], "examples have shape 5 and the network takes 1×8×8: only images"),
+        ([llf, "--to", home / "numbers.npz"], "numbers holds numbers: transfer tells classes apart"),
+        ([dense, *to], "is not fallow's own"),
+        ([llf, *to, "--layer", "conv9"], "unknown block 'conv9': did you mean"),
+        ([llf, *to, "--protocol", "seal", "--shots", "1"], "seal is a probe: leave --shots out"),
+        ([llf, *to, "--protocol", "cdfsl"], "cdfsl is for episodes: say of how many shots"),
+        ([llf, *to, "--protocol", "logistik"], "unknown protocol 'logistik': did you mean 'logistic'?"),
+        ([llf, *to, "--adapt", "affine", "--protocol", "ridge"], "--adapt affine fine-tunes norms in episodes"),
+        ([llf, *to, "--adapt", "all", "--shots", "1"], "adapt is 'all': affine would do"),
+        ([llf, *to, "--shots", "one"], "shots is 'one': whole numbers"),
+        ([llf, *to, "--shots", "0"], "shots is 0"),
+        ([llf, *to, "--score", "first"], "score is 'first': last or best would do"),
+        ([llf, *to, "--weights", "x.pt"], "--weights is for one model by its name, and there are 0"),
+        ([llf, *to, "--val", 0], "needs examples for training, validation and testing"),
+        (["resnet18:width=4", *to], "resnet18:width=4 has no weights of its own"),
+        (["nowhere", *to], "nowhere is neither a folder of fallow train"),
+        ([home, *to], "holds no run, or its run.json is damaged"),
+        (["scnn:width=4,dense=9", *to, "--weights", llf / "last.safetensors"], "lacks dense."),
+        ([llf, *to, "--out", home / "other.npz"], "is a file: --out needs a folder"),
+    ):
+        assert line in run("transfer", *words).refused()
+    assert not Path("transfers").exists()
+
+
+def test_defaults_follow_from_what_is_asked() -> None:
+    assert asked.Asked.of(None).protocol == "logistic"
+    assert asked.Asked.of(None, [1]).episodes == 600
+    assert asked.Asked.of(None, [1, 5, 1], adapt="affine") == asked.Asked("cdfsl", (1, 5), episodes=40, adapt="affine")
+    with pytest.raises(RequestError, match="leave --layer out"):
+        asked.Asked.of(None, [1], adapt="affine", layer="conv1")
