@@ -63,13 +63,17 @@ def test_rare_classes_are_found(spec: str) -> None:
 def test_uneven_classes_are_judged_by_balanced_accuracy_and_it_is_said() -> None:
     problem = as_problem(uneven())
     assert problem.metric.name == "balanced-accuracy"
-    (note,) = [note for note in problem.data.notes if "balanced accuracy judges" in note]
-    assert note == "The classes are uneven (139 of '0', 15 of '1'): balanced accuracy judges."
-    assert as_problem(uneven(), metric="accuracy").metric.name == "accuracy"
+    (note,) = [note for note in problem.data.notes if "uneven" in note]
+    said = "The classes are uneven: '0' has 90.3 % of the training examples, '1' 9.7 %; "
+    assert note == f"{said}balanced accuracy judges."
+    assert as_problem(problem.data).data.notes == problem.data.notes  # once
+    asked = as_problem(uneven(), metric="accuracy")
+    assert asked.metric.name == "accuracy"
+    assert asked.data.notes[-1] == f"{said}look at balanced accuracy too."
     assert as_problem(uneven(share=0.6)).metric.name == "accuracy"
     data = load(uneven())
     as_problem(data)
-    assert not any("balanced accuracy judges" in note for note in data.notes)  # the data of others stay as they are
+    assert not any("uneven" in note for note in data.notes)  # the data of others stay as they are
 
 
 def test_labels_weigh_their_presence() -> None:

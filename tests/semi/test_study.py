@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -42,6 +44,21 @@ def test_the_data_of_a_study() -> None:
 def test_more_validation_labels_than_there_are_means_all() -> None:
     data = gather(StudyPlan("digits", labels=20, val=9999))
     assert len(data.val) == 288
+
+
+def test_groups_stay_together_and_arrays_can_be_said_to_be_images(tmp_path: Path) -> None:
+    """40 recordings of 8 noisy images each: none of the unlabelled ones is of a recording that judges."""
+    draw = np.random.default_rng(0)
+    recording = np.arange(320) // 8
+    x = draw.integers(0, 256, (320, 64)).astype(np.uint8)
+    x[:, 0] = recording  # told by the first pixel
+    np.savez(tmp_path / "few.npz", x=x, y=recording % 2, recording=recording)
+    plan = StudyPlan(str(tmp_path / "few.npz"), labels=8, val=16, as_="images", groups="recording")
+    data = gather(plan)
+    assert data.shape == (1, 8, 8)
+    sides = [set(part.x[:, 0, 0, 0].tolist()) for part in (data.unlabelled, data.val, data.test)]
+    assert sum(map(len, sides)) == len(set.union(*sides)) == 40
+    assert command(plan, controls=False).endswith("--val 16 --as images --groups recording")
 
 
 def test_the_command_of_a_plan_is_what_to_type() -> None:

@@ -36,6 +36,8 @@ def semi(
     ] = None,
     ood_share: Annotated[float, typer.Option(help="of the unlabelled images that are foreign")] = 0.5,
     size: options.Size = None,
+    as_: options.As = None,
+    groups: options.Groups = None,
     model: Annotated[
         str, typer.Option(help="the classifier; for a GPU: wideresnet --steps 512 --epochs 200")
     ] = "scnn:width=8,dense=64",
@@ -71,8 +73,9 @@ def semi(
 
     plan = StudyPlan(
         data=data, method=method, labels=labels, val=val, images=images, unlabelled=unlabelled, ood=ood,
-        ood_classes=ood_classes, ood_share=ood_share, size=size, model=model, network=network, epochs=epochs,
-        steps=steps, batch_size=batch_size, lr=lr, weight_decay=weight_decay, augment=augment, seed=seed,
+        ood_classes=ood_classes, ood_share=ood_share, size=size, as_=as_, groups=groups, model=model,
+        network=network, epochs=epochs, steps=steps, batch_size=batch_size, lr=lr,
+        weight_decay=weight_decay, augment=augment, seed=seed,
     )  # fmt: skip
     if controls and plan.kind != "confidence":
         raise RequestError(f"--controls are those of --method confidence, and this is {plan.kind}")

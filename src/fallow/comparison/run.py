@@ -143,9 +143,11 @@ def begun(plan: Plan, folder: Path) -> Iterator[tuple[Comparison, Experiment]]:
 
 
 def _loaded(plan: Plan, known: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The data sets of a plan, of its first seed."""
-    known = known or {}
-    return {s: known.get(s) or read(s, plan.first, plan.load_options()) for s in plan.data}
+    """The data sets of a plan, of its first seed, with what there is to say of them."""
+    known, metric = known or {}, plan.settings.get("metric")
+    return {
+        s: known.get(s) or as_problem(read(s, plan.first, plan.load_options()), metric=metric).data for s in plan.data
+    }
 
 
 def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder: Path) -> None:

@@ -27,7 +27,8 @@ def budget(
     """Keep so many labels, balanced over the classes, and make all training images unlabelled ones.
 
     The labelled images are among the unlabelled, as FixMatch has it. ``val`` keeps so many validation labels, and the
-    other validation images become unlabelled too. ``unlabelled`` is how many of these to keep in all.
+    other validation images become unlabelled too, except where groups stay together: then validation keeps all of its
+    own. ``unlabelled`` is how many of these to keep in all.
 
     >>> few = budget(load("digits"), 20, val=50)
     >>> few.train.y.bincount().tolist(), len(few.val), len(few.unlabelled)
@@ -45,7 +46,7 @@ def budget(
             raise RequestError(
                 f"val={val} validation labels cannot be kept of {len(held)}: from {len(data.classes)} up"
             )
-        if val < len(held):
+        if val < len(held) and not data.grouped:
             kept, rest = stratified(held.y, len(held) - val, draw)
             kept_val = held.subset(kept)
             images.append(held.x[rest])

@@ -118,6 +118,7 @@ class Data:
     origin: dict[str, Any] | None = None  # the arguments of ``load`` that give it again; None for what is in memory
     unlabelled: Examples | None = None  # images to learn from; their y says where they are from, for diagnosis only
     overlap: float = 0.0  # where each seed carves another test part: its size by that of the pool to train on
+    grouped: bool = False  # whether what belongs together was kept on one side of every split
     target: Target = None  # type: ignore[assignment]  # what is learned; by default one of the classes
     whole: list[Any] = field(default_factory=list)  # of all that was carved from: digests, or the Files themselves
     size: int | None = None  # pixels a side to which images are resized on the way to a pretrained network

@@ -11,7 +11,7 @@ from fallow.data.content import of_files, of_rows
 from fallow.data.examples import Examples, Files
 
 WORDS = {"val": "validation", "test": "test"}
-UNEVEN, APART = 3, 10  # the largest class is this many times the smallest, and has so many examples more
+UNEVEN = 3  # the largest class is this many times the smallest
 RARE = 0.05  # a smaller share is named
 NAMED = 3  # classes at most
 
@@ -46,21 +46,18 @@ def shared(train: Any, other: Any) -> int:
     return 0
 
 
-def uneven(y: Tensor, classes: Sequence[str]) -> list[str]:
-    """A sentence on classes of very different sizes.
+def uneven(y: Tensor, classes: Sequence[str]) -> str:
+    """The shares of classes of very different sizes, in words; nothing where they are even.
 
     >>> import torch
     >>> uneven(torch.tensor([0] * 95 + [1] * 5), ["well", "ill"])
-    ["The classes are uneven: 'well' has 95.0 % of the training examples, 'ill' 5.0 %; look at balanced accuracy too."]
+    "'well' has 95.0 % of the training examples, 'ill' 5.0 %"
     """
     counts = y.bincount(minlength=len(classes))
     most, least = int(counts.argmax()), int(counts.argmin())
-    if counts[most] < UNEVEN * counts[least] or counts[most] - counts[least] < APART:
-        return []
+    if counts[most] < UNEVEN * counts[least]:
+        return ""
     rare = [i for i in counts.argsort(stable=True).tolist() if counts[i] < RARE * len(y) and i != least]
     rare = [i for i in rare if counts[i] * 2 * len(classes) < len(y)][: NAMED - 1]  # of many classes, each is small
     shares = ", ".join(f"{classes[i]!r} {100 * int(counts[i]) / len(y):.1f} %" for i in (least, *rare))
-    return [
-        f"The classes are uneven: {classes[most]!r} has {100 * int(counts[most]) / len(y):.1f} % of the training "
-        f"examples, {shares}; look at balanced accuracy too."
-    ]
+    return f"{classes[most]!r} has {100 * int(counts[most]) / len(y):.1f} % of the training examples, {shares}"

@@ -21,7 +21,7 @@ from fallow.data.examples import Data, Examples, Files, digest, equal_channels
 from fallow.data.groups import numbered, read_groups
 from fallow.data.layout import KINDS as LAYOUTS
 from fallow.data.layout import relaid
-from fallow.data.leaks import WORDS, leaks, uneven
+from fallow.data.leaks import WORDS, leaks
 from fallow.data.normalise import SAMPLE, spaced, statistics
 from fallow.data.parts import Cut, Parts, choose, strata_of
 from fallow.data.sources.cifar import cifar, is_cifar
@@ -259,8 +259,6 @@ def _carve(name: str, parts: Parts, cut: Cut) -> Data:
         train = Examples(table.encode(train.x), train.y)
         val, test = (Examples(table.encode(p.x), p.y) if isinstance(p, Examples) else p for p in (val, test))
     notes += leaks({"train": train, "val": val, "test": test})
-    if target.kind == "classes":
-        notes += uneven(train.y, parts.classes)
     if equal_channels(train):
         notes.append("The three channels of every image are equal: grey images, which the model sees three times over.")
     if isinstance(train, Files):
@@ -275,7 +273,7 @@ def _carve(name: str, parts: Parts, cut: Cut) -> Data:
     whole = [part if isinstance(part, Files) else digest(part) for part in (parts.train, parts.val, parts.test)]
     kept = (mean, std) if table is None else (None, None)  # a table's features are scaled
     return Data(
-        name, train, val, test, parts.classes, shape, kept[0], kept[1], notes, overlap=overlap,
+        name, train, val, test, parts.classes, shape, kept[0], kept[1], notes, overlap=overlap, grouped=bool(groups),
         target=fitted, whole=whole, table=table,
     )  # fmt: skip
 

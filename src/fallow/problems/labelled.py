@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fallow import models
 from fallow.base.errors import RequestError
 from fallow.data import Data, Examples, Files, Stream, stream
+from fallow.data.leaks import uneven
 from fallow.data.stream import Cast, Changed
 from fallow.evaluate.score import right
 from fallow.models import Inputs
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from fallow.core.context import RunOptions
     from fallow.core.method import Method
     from fallow.core.settings import Settings
-
-
-UNEVEN = 3  # times as many examples of the commonest class as of the rarest
 
 
 class Fronted(Changed):
@@ -58,8 +56,13 @@ class Labelled(Problem):
 
     def __init__(self, data: Data, metric: str | None = None) -> None:
         self.data, self.target = data, data.target
-        if metric is None and (note := uneven(data)):
-            metric, self.data = "balanced-accuracy", replace(data, notes=[*data.notes, note])
+        y = getattr(data.train, "y", None)
+        if data.target.kind == "classes" and isinstance(y, Tensor) and (shares := uneven(y, data.classes)):
+            # always guessing the common class is no feat
+            how = "balanced accuracy judges" if metric is None else "look at balanced accuracy too"
+            notes = dict.fromkeys([*data.notes, f"The classes are uneven: {shares}; {how}."])  # said once
+            self.data = replace(data, notes=list(notes))
+            metric = metric or "balanced-accuracy"
         self.metric = self.target.metric(metric)
         self.judged = list(dict.fromkeys([self.target.metric(), self.metric]))
 
@@ -159,22 +162,6 @@ class Labelled(Problem):
     def finished(self, model: nn.Module) -> nn.Module:
         model = model if self.cut is None else self.cut.joined(model)
         return Scaled(model, self.data.mean, self.data.std, self.data.size)
-
-
-def uneven(data: Data) -> str:
-    """What to say where classes are uneven: one has UNEVEN times as many training examples as another; else nothing.
-
-    Then balanced accuracy judges, unless another metric is asked for: always guessing the common class is no feat.
-    """
-    y = getattr(data.train, "y", None)
-    if data.target.kind != "classes" or not isinstance(y, Tensor):
-        return ""
-    counts = y.bincount(minlength=data.target.outputs)
-    most, fewest = int(counts.argmax()), int(counts.argmin())
-    if counts[most] < UNEVEN * counts[fewest]:
-        return ""
-    numbers = f"{counts[most]} of {data.classes[most]!r}, {counts[fewest]} of {data.classes[fewest]!r}"
-    return f"The classes are uneven ({numbers}): balanced accuracy judges."
 
 
 def _workers(part: Any) -> int:

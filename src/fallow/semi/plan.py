@@ -34,6 +34,8 @@ class StudyPlan:
     ood_classes: str | None = None  # or: classes of the data, by commas, that count as foreign
     ood_share: float = 0.5  # of the unlabelled images that are foreign
     size: int | None = None  # side of the images of a folder
+    as_: str | None = None  # "images", where arrays do not look like them
+    groups: str | None = None  # what stays on one side of every split
     model: str = "scnn:width=8,dense=64"
     network: str = ""  # of the confidence; "": like the model
     epochs: int = 20
@@ -108,7 +110,7 @@ class StudyPlan:
 
 def gather(plan: StudyPlan) -> Data:
     """The labelled, validation, test and unlabelled images of a study."""
-    data = load(plan.data, seed=plan.seed, size=plan.size)
+    data = load(plan.data, seed=plan.seed, size=plan.size, as_=plan.as_, groups=plan.groups)
     if not isinstance(data.train, Examples) or not data.pictures:
         raise RequestError(
             f"{plan.data} holds no images in memory: give images, grey or in colours (smaller ones: --size)"

@@ -114,5 +114,5 @@ def command(plan: StudyPlan, controls: bool) -> str:
     defaults = StudyPlan(plan.data, labels=1)
     for key, value in plan.describe().items():
         if key != "data" and value is not None and (key == "method" or value != getattr(defaults, key)):
-            words += [f"--{key.replace('_', '-')}", str(value)]
+            words += [f"--{key.strip('_').replace('_', '-')}", str(value)]
     return shlex.join([*words, *["--controls"] * controls])
