@@ -27,6 +27,8 @@ from fallow.data.parts import Cut, Parts, choose, strata_of
 from fallow.data.sources.cifar import cifar, is_cifar
 from fallow.data.sources.folder import folder, printable
 from fallow.data.sources.idx import idx, is_idx
+from fallow.data.sources.listed import is_listed, listed
+from fallow.data.sources.masked import is_masked, masked
 from fallow.data.sources.npz import npz
 from fallow.data.sources.table import SUFFIXES
 from fallow.data.sources.table import table as read_table
@@ -60,8 +62,9 @@ def load(
 
     - a bundled name, with options perhaps: ``"digits"``, ``"synthetic:alpha=0.5"`` (a folder of that name
       is ``"./digits"``);
-    - a path: a .npz file, a folder with a folder of images per class, of idx files, of CIFAR batches; a .csv, .tsv or
-      .parquet table (see `fallow.data.sources.table.table`);
+    - a path: a .npz file, a folder with a folder of images per class, of idx files, of CIFAR batches; a folder of
+      images with a ``labels.csv`` (see `fallow.data.sources.listed.listed`), or with images/ and masks/; a .csv, .tsv
+      or .parquet table (see `fallow.data.sources.table.table`);
     - arrays or tensors ``(x, y)`` (see `fallow.data.layout.layout`), or `Examples`;
     - a map-style ``Dataset`` or a ``DataLoader``, for which ``classes=`` (a number, or names) may be needed;
     - a sequence of two or three of the latter two kinds: (train, test) or (train, val, test), where arrays
@@ -90,11 +93,11 @@ def load(
     """
     if isinstance(source, Data):
         return source
-    tabular = isinstance(source, str | Path) and expanded(source).suffix.lower() in SUFFIXES
+    tabular = isinstance(source, str | Path) and with_columns(expanded(source))
     if target is not None and target not in TARGETS and not tabular:
         raise unknown("target", target, TARGETS)
     dropped = [name.strip() for name in drop.split(",") if name.strip()] if isinstance(drop, str) else list(drop)
-    if dropped and not tabular:
+    if dropped and not (tabular and expanded(source).is_file()):
         raise RequestError(f"drop={','.join(dropped)} is for the columns of tables: leave it out")
     if as_ is not None and as_ not in LAYOUTS:
         raise unknown("kind of examples", as_, LAYOUTS)
@@ -131,6 +134,11 @@ def load(
     data = _carve(printable(path.stem if path.is_file() else path.resolve().name), parts, cut)
     data.origin = {"source": str(path.resolve()), **how}
     return data
+
+
+def with_columns(path: Path) -> bool:
+    """Whether a source has columns, of which one may be named."""
+    return path.suffix.lower() in SUFFIXES or (path.is_dir() and is_listed(path))
 
 
 def _plain(value: Any) -> Any:
@@ -211,6 +219,10 @@ def read(
         if source.replace("_", "").replace("-", "").isalnum():
             raise RequestError(f"{unknown('data', source, BUNDLED)}; nor is there a file or folder of that name")
         raise RequestError(f"there is no {path}: {KINDS} ({', '.join(BUNDLED)})")
+    if path.is_dir() and (is_listed(path) or is_masked(path)):
+        if groups is not None and not (is_listed(path) and isinstance(groups, str)):
+            raise RequestError("groups of listed images are a column of labels.csv: name it, or leave groups out")
+        return listed(path, target, size, strict, groups) if is_listed(path) else masked(path, size, strict)
     if path.is_dir():
         _refuse_target(target)
     if path.is_dir() and not is_cifar(path) and not is_idx(path):

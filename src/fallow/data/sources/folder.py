@@ -38,6 +38,15 @@ class Found(NamedTuple):
     path: Path
 
 
+class Images(NamedTuple):
+    """Images that can be read, and their pixels where these fit into memory."""
+
+    found: list[Found]
+    pixels: Tensor | None
+    size: tuple[int, int]
+    channels: int
+
+
 def folder(root: Path, size: int | None, strict: bool = False, groups: str | None = None) -> Parts:
     """Read a folder of images; ``strict`` refuses unreadable ones, which are otherwise skipped and noted.
 
@@ -52,6 +61,11 @@ def folder(root: Path, size: int | None, strict: bool = False, groups: str | Non
         raise RequestError("groups of a folder are told by the names of its files: give the separator they end with")
     notes: list[str] = []
     listed = [found for part, base in _splits(root).items() for found in _list(part, base, notes)]
+    return _parts(root, read_images(root, listed, size, strict, notes), notes, groups)
+
+
+def read_images(root: Path, listed: list[Found], size: int | None, strict: bool, notes: list[str]) -> Images:
+    """Those of the files that can be read, of one size and with as many channels."""
     reasons: dict[str, int] = {}
     headers = _each(lambda found: probe(found.path), listed, reasons)
     broken = [found for found, header in zip(listed, headers, strict=True) if header is None]
@@ -73,7 +87,7 @@ def folder(root: Path, size: int | None, strict: bool = False, groups: str | Non
         notes.append(f"{len(broken)} unreadable images were skipped: {names}{', …' if len(broken) > 5 else '.'}")
         if reasons.get(HUGE):
             notes.append(f"{reasons[HUGE]} of them {HUGE}: make them smaller.")
-    return _parts(root, kept, pixels, target, channels, notes, groups)
+    return Images(kept, pixels, target, channels)
 
 
 def _splits(root: Path) -> dict[str, Path]:
@@ -173,16 +187,9 @@ def _check(broken: list[Found], total: int, strict: bool, reasons: dict[str, int
         )
 
 
-def _parts(
-    root: Path,
-    kept: list[Found],
-    pixels: Tensor | None,
-    size: tuple[int, int],
-    channels: int,
-    notes: list[str],
-    groups: str | None,
-) -> Parts:
+def _parts(root: Path, images: Images, notes: list[str], groups: str | None) -> Parts:
     """Readable images by part."""
+    kept, pixels, size, channels = images
     rows: dict[str, list[int]] = {}
     for row, found in enumerate(kept):
         rows.setdefault(found.part, []).append(row)

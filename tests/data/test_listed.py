@@ -1,0 +1,100 @@
+"""Images with a list of what they show, and images with masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import fallow
+from fallow.base.errors import RequestError
+from fallow.data import load
+
+COUNT = 30
+
+
+def folder(root: Path, table: str) -> Path:
+    root.mkdir()
+    draw = np.random.default_rng(0)
+    for i in range(COUNT):
+        Image.fromarray(draw.integers(0, 255, (8, 8), dtype=np.uint8)).save(root / f"{i}.png")
+    (root / "labels.csv").write_text(table)
+    return root
+
+
+def test_a_column_for_each_label(tmp_path: Path) -> None:
+    rows = "\n".join(f"{i}.png,{i % 2},{int(i % 3 == 0)},p{i // 2}" for i in range(COUNT))
+    root = folder(tmp_path / "f", f"file,oedema,fracture,patient\n{rows}\n")
+    data = load(root, groups="patient")
+    assert data.target.kind == "labels"
+    assert list(data.target.names) == ["oedema", "fracture"]
+    whole = {
+        tuple(x.flatten().tolist()): y
+        for part in (data.train, data.val, data.test)
+        for x, y in zip(part.x, part.y, strict=True)
+    }
+    for i in range(COUNT):
+        pixels = tuple(np.asarray(Image.open(root / f"{i}.png")).flatten().tolist())
+        assert whole[pixels].tolist() == [i % 2, int(i % 3 == 0)]
+    result = fallow.fit("mlp:hidden=4", root, groups="patient", generations=1, epochs=1)
+    assert "test_macro-auroc" in result.last or any("auroc" in key for key in result.last)
+
+
+def test_several_labels_in_a_cell_classes_and_numbers(tmp_path: Path) -> None:
+    several = "\n".join(f"{i}.png;{'a|b' if i % 2 else 'a'}" for i in range(COUNT))
+    data = load(folder(tmp_path / "s", f"file;shows\n{several}\n"))
+    assert (data.target.kind, list(data.target.names)) == ("labels", ["a", "b"])
+    classes = "\n".join(f"{i}.png,{'cat' if i % 2 else 'dog'},{i / 7}" for i in range(COUNT))
+    root = folder(tmp_path / "c", f"file,animal,weight\n{classes}\n")
+    assert load(root, target="animal").classes == ["cat", "dog"]
+    assert load(root, target="weight").target.kind == "numbers"
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "says"),
+    [
+        ("file,a\nx.png,1\n", {}, "no column of .* names files"),
+        ("file,a\n0.png,1\nx.png,0\n", {}, "row 2 of .* names 'x.png'"),
+        ("file\n0.png\n", {}, "says nothing of its files"),
+        ("file,a,b\n0.png,1,2\n", {}, "row 1 of 'b' in .* holds '2': give each label as 0 or 1"),
+        ("file,a,b\n0.png,1,0\n", {"target": "c"}, "unknown column of .* to predict 'c'"),
+        ("file,a,b\n0.png,1,0\n", {"groups": "c"}, "unknown column of .* for groups 'c'"),
+        ("file,a\n0.png,\n", {}, "row 1 of 'a' in .* is empty"),
+    ],
+)
+def test_bad_lists(table: str, options: dict[str, str], says: str, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=says):
+        load(folder(tmp_path / "f", table), **options)
+
+
+def with_masks(root: Path, size: int = 8) -> Path:
+    draw = np.random.default_rng(0)
+    for name in ("images", "masks"):
+        (root / name).mkdir(parents=True)
+    for i in range(COUNT):
+        image = draw.integers(0, 255, (8, 8), dtype=np.uint8)
+        Image.fromarray(image).save(root / "images" / f"{i}.png")
+        Image.fromarray(np.where(image[:size, :size] > 127, 255, 0).astype(np.uint8)).save(root / "masks" / f"{i}.png")
+    return root
+
+
+def test_masks(tmp_path: Path) -> None:
+    data = load(with_masks(tmp_path / "f"))
+    assert data.target.kind == "dense"
+    assert data.classes == ["0", "255"]
+    assert torch.equal(data.train.y, (data.train.x[:, 0] > 127).long())
+    larger = load(tmp_path / "f", size=16)
+    assert larger.train.y.shape[1:] == (16, 16)
+    assert set(larger.train.y.unique().tolist()) == {0, 1}
+
+
+def test_masks_of_another_size_or_none(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"is 6×6, and its image .* is not"):
+        load(with_masks(tmp_path / "f", 6))
+    root = with_masks(tmp_path / "g")
+    (root / "masks" / "3.png").unlink()
+    with pytest.raises(RequestError, match=r"3.png has no mask"):
+        load(root)
