@@ -43,17 +43,22 @@ def test_the_verdict_table_and_the_paths(compare: Run) -> None:
     lines = out.splitlines()
     assert lines[1] == "digits · mlp:hidden=4"
     assert re.split(r"\s{2,}", lines[2]) == [
-        "method", "seeds", "test accuracy", "95 % interval", "to normal", "to long", "p (Holm)", "detectable", "passes",
-        "time", "verdict",
+        "method", "seeds", "test accuracy", "95 % interval", "to normal", "to long", "p (Holm)", "detectable", "ECE",
+        "log-loss", "passes", "time", "verdict",
     ]  # fmt: skip
     rows = {line.split()[0]: line for line in lines[3:6]}
     assert set(rows) == {"normal", "long", "ema"}
     assert all(" 2/2 " in row for row in rows.values())
     assert rows["normal"].endswith("baseline")
     assert rows["long"].endswith("control")
-    assert lines[6].startswith("untuned: ")
-    assert lines[8].startswith("yardsticks on digits, seconds of ordinary learners: majority 10.")
-    assert next(line for line in lines[9:] if "shown to beat" in line or "beats" in line).startswith("On digits, ")
+    learners = [line for line in lines if line.endswith("  yardstick")]
+    assert learners[0].startswith("majority  ")
+    assert re.search(r" 2 +10\.\d\d % +yardstick$", learners[0])
+    untuned = next(i for i, line in enumerate(lines) if line.startswith("untuned: "))
+    assert lines[untuned - 1] == learners[-1]
+    assert next(line for line in lines[untuned:] if "shown to beat" in line or "beats" in line).startswith(
+        "On digits, "
+    )
     assert lines[-3].startswith("best model: out/best/best.safetensors (")
     assert lines[-2:] == ["  fallow predict out image.png", "report: out/report.html"]
     for name in ("report.html", "results.csv", "plan.toml", "experiment.db", "best/best.safetensors"):

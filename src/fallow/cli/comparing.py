@@ -36,8 +36,8 @@ def introduce(comparison: Comparison, workers: int | None) -> None:
             )
         if plan.folds:
             say(
-                f"up to {many(plan.seeds // plan.folds, 'repeat')} of {plan.folds} folds, a seed each: all examples "
-                "are test examples once in a repeat"
+                f"up to {many(plan.seeds // plan.folds, 'repeat')} of {plan.folds} folds, a seed each: each example is "
+                "a test example once in a repeat"
             )
         say(_prospect(comparison, data))
         for note in data.notes:

@@ -6,29 +6,25 @@ import shlex
 from typing import TYPE_CHECKING
 
 from fallow.comparison.tuning import UNTUNED, cost
-from fallow.comparison.yardsticks import said
 from fallow.report.shown import Shown
 
 if TYPE_CHECKING:
     from fallow.comparison.findings import Across, Against, Findings, Row, Setting
     from fallow.comparison.run import Comparison
+    from fallow.evaluate.calibration import Calibration
 
 HEAD = ("method", "seeds", "test {metric}", "95 % interval", "to normal", "to {control}", "p (Holm)", "detectable",
-        "passes", "time", "verdict")  # fmt: skip
+        "ECE", "log-loss", "passes", "time", "verdict")  # fmt: skip
+CALIBRATED = HEAD.index("ECE")  # and the column after it, where answers are classes
 REASONS = 5  # of failures, in the terminal
 
 
 def verdicts(comparison: Comparison, findings: Findings) -> None:
     """Print the tables, the sentence and the paths."""
-    from fallow.comparison.ensemble import ensembles
-
     for setting in findings.settings:
         print(f"\n{setting.name}")
-        _print(setting, comparison.plan.seeds)
+        _print(setting, comparison)
         _tuning(setting, comparison.plan.tune)
-        for ensemble in ensembles(comparison, setting):
-            print(ensemble.sentence(Shown.of(setting.metric).full(ensemble.test, 2)))
-    _yardsticks(comparison)
     if findings.across is not None and findings.across.methods:
         _across(findings.across)
     print(f"\n{findings.sentence}")
@@ -51,17 +47,6 @@ def _tuning(setting: Setting, trials: int) -> None:
         print(f"  {row.method.ljust(width)}  {row.tuned.words() if row.tuned else 'not tuned'}")
 
 
-def _yardsticks(comparison: Comparison) -> None:
-    """What ordinary learners reach, and where no network beats them."""
-    shown = Shown.of(comparison.metric)
-    for data in comparison.labels.values():
-        rows = [f"{row.name} {shown.full(row.mean, 2)}" for row in comparison.yardsticks if row.data == data]
-        if rows:
-            print(f"\nyardsticks on {data}, seconds of ordinary learners: {', '.join(rows)}")
-    for sentence in said(comparison, comparison.yardsticks):
-        print(sentence)
-
-
 def _failures(comparison: Comparison) -> None:
     """Why runs failed, each reason once."""
     seeds: dict[tuple[str, str, str, str], list[int]] = {}
@@ -76,15 +61,26 @@ def _failures(comparison: Comparison) -> None:
         print(f"… and {rest} more runs failed: see {comparison.folder / 'results.csv'}")
 
 
-def _print(setting: Setting, seeds: int) -> None:
+def _print(setting: Setting, comparison: Comparison) -> None:
     control = setting.control or "control"
     shown = Shown.of(setting.metric)
     head = tuple(text.format(control=control, metric=shown.words) for text in HEAD)
-    rows = [head, *(_row(row, seeds, shown) for row in setting.rows)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
+    rows = [head, *(_row(row, comparison.plan.seeds, shown) for row in setting.rows)]
+    for each in setting.ensembles:
+        test = shown.full(each.test, 2)
+        rows.append(
+            (each.name, str(each.networks), test, *[""] * 5, *_calibrated(each.calibration), "", "", "ensemble")
+        )
+    for learner in comparison.yardsticks:
+        if learner.data == setting.data:
+            mean = shown.full(learner.mean, 2)
+            rows.append((learner.name, str(len(learner.test)), mean, *[""] * (len(HEAD) - 4), "yardstick"))
+    if not any(row[CALIBRATED] for row in rows[1:]):
+        rows = [row[:CALIBRATED] + row[CALIBRATED + 2 :] for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         cells = [
-            text.ljust(width) if i in (0, len(HEAD) - 1) else text.rjust(width)
+            text.ljust(width) if i in (0, len(rows[0]) - 1) else text.rjust(width)
             for i, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
         print("  ".join(cells).rstrip())
@@ -104,9 +100,20 @@ def _row(row: Row, seeds: int, shown: Shown) -> tuple[str, ...]:
         _difference(against, shown),
         f"{against.corrected:.3f}" if against and against.corrected is not None else "",
         shown.size(against.difference.smallest) if against else "",
+        *_calibrated(row.calibration),
         f"{row.passes:.0f}" if row.passes is not None else "",
         f"{row.seconds:.1f} s" if row.seconds is not None else "",
         f"{row.verdict} ({row.remark})" if row.remark else row.verdict,
+    )
+
+
+def _calibrated(found: Calibration | None) -> tuple[str, str]:
+    """Calibration error and log-loss, as they are and after temperature scaling on validation."""
+    if found is None:
+        return "", ""
+    return (
+        f"{100 * found.ece:.1f} → {100 * found.scaled_ece:.1f}",
+        f"{found.log_loss:.3f} → {found.scaled_log_loss:.3f}",
     )
 
 

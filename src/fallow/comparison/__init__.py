@@ -198,9 +198,7 @@ def execute(
 
 def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> None:
     from fallow.comparison.best import keep
-    from fallow.comparison.ensemble import ensembles
     from fallow.comparison.page import About, write
-    from fallow.comparison.yardsticks import said
     from fallow.core.record import versions
     from fallow.report.shown import Shown
 
@@ -211,11 +209,6 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
     except (FallowError, OSError) as error:  # the rest is worth a report
         lost = error
     notes = [note for data in comparison.loaded.values() for note in data.notes]
-    notes += [
-        f"{setting.name}: {each.sentence(Shown.of(comparison.metric).full(each.test))}."
-        for setting in findings.settings
-        for each in ensembles(comparison, setting)
-    ]
     models = (run.arguments["model"] for run in comparison.state.runs.values())
     settings = {}
     if len(plan.data) == 1:
@@ -230,7 +223,6 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
         budget=plan.budget,
         seconds=seconds,
         yardsticks=comparison.yardsticks,
-        beaten=said(comparison, comparison.yardsticks),
     )
     named = [comparison.named(entry) for entry in comparison.entries.values()]
     write(comparison.folder, findings, named, best, about, found, Shown.of(comparison.metric))

@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fallow.comparison.ensemble import Ensemble
 from fallow.comparison.race import ACCURACY, BASELINE, Entry, Rules, plain
 from fallow.comparison.tree import Tree, grow
 from fallow.comparison.tuning import Tuned
 from fallow.evaluate.allocation import Race, Standing, differences, standings
+from fallow.evaluate.calibration import Calibration
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.race import repeated_interval, sequential_p, visible
 from fallow.evaluate.statistics import Difference, Estimate, interval, significance
@@ -56,6 +58,7 @@ class Row:
     to_normal: Against | None = None
     to_control: Against | None = None
     tuned: Tuned | None = None  # None: it runs with the settings that it was asked for
+    calibration: Calibration | None = None  # means over the runs; None: answers are no classes, or none was kept
 
     @property
     def verdict(self) -> str:
@@ -85,6 +88,7 @@ class Setting:
     race: Race
     budget: str = "passes"  # what is equal between the methods: "passes" or "steps"
     metric: Metric = ACCURACY
+    ensembles: list[Ensemble] = field(default_factory=list)  # of the control and the best method on validation
 
     @property
     def name(self) -> str:
@@ -127,11 +131,12 @@ class Findings:
     settings: list[Setting]
     across: Across | None
     winner: Entry | None  # the best run on validation, of the best method on validation
+    beaten: list[str] = field(default_factory=list)  # sentences on settings where no network beats a yardstick
 
     @property
     def sentence(self) -> str:
-        """The verdict in one sentence."""
-        return " ".join(_sentence(setting, len(self.settings) > 1) for setting in self.settings)
+        """The verdict in one sentence, and in another that a yardstick is not beaten, where none is."""
+        return " ".join([*(_sentence(setting, len(self.settings) > 1) for setting in self.settings), *self.beaten])
 
 
 def find(

@@ -50,7 +50,6 @@ class About:
     budget: str  # what is equal: "passes" or "steps"
     seconds: float  # the whole comparison
     yardsticks: Sequence[Measured] = ()
-    beaten: Sequence[str] = ()  # sentences on data where no network beats them
 
 
 def write(
@@ -73,7 +72,7 @@ def write(
         drawings["confusion"] = heat
     _write_figures(folder / "figures", drawings)
     files.write(folder / "results.csv", tables.results(outcomes, shown.name))
-    files.write(folder / "summary.csv", tables.summary(findings))
+    files.write(folder / "summary.csv", tables.summary(findings, about.yardsticks))
     return _page(findings, parts, outcomes, best, about, diagnosis, shown).write(folder / "report.html")
 
 
@@ -132,6 +131,8 @@ def _inside(say: Any, part: View, level: int, explain: bool, shown: Shown) -> li
     found.append(Section("Settings", _tuned(part.setting), f"{part.anchor}-settings"))
     if part.race:
         found.append(Section("The race", [say.race(part, explain)], f"{part.anchor}-race"))
+    if part.calibration:
+        found.append(Section("Calibration", [say.calibration(part)], f"{part.anchor}-calibration"))
     if part.curves:
         found.append(Section("Learning curves", [say.curves(part)], f"{part.anchor}-curves"))
     if part.cost:
@@ -243,7 +244,7 @@ def _yardsticks(about: About, shown: Shown) -> list[Markup]:
     ]
     caption = f"Test {shown.words}{shown.unit}: the mean, and by seed."
     note = "Seconds of ordinary learners on the same splits, outside the race's questions."
-    return [paragraph(note, *about.beaten), table(caption, ["Data", ("Learner", ""), "Test", ("By seed", "")], rows)]
+    return [paragraph(note), table(caption, ["Data", ("Learner", ""), "Test", ("By seed", "")], rows)]
 
 
 def _why(diagnosis: Diagnosis) -> list[Markup]:

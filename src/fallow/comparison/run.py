@@ -15,12 +15,13 @@ import torch
 
 from fallow.base import files, notebook
 from fallow.base.errors import RequestError
+from fallow.comparison.ensemble import complete
 from fallow.comparison.findings import Findings, find
 from fallow.comparison.plan import Plan, settings_for
 from fallow.comparison.policy import WORK, entry, runs, tuned
 from fallow.comparison.race import Entry, plain
 from fallow.comparison.work import absolute, read
-from fallow.comparison.yardsticks import Measured
+from fallow.comparison.yardsticks import Measured, said
 from fallow.data import Examples, Files
 from fallow.data.normalise import spaced
 from fallow.evaluate.metrics import LOSS, Metric
@@ -121,6 +122,12 @@ class Comparison:
             for setting in found.settings:
                 for row in setting.rows:
                     row.tuned = by_label[setting.data, setting.model].get(row.method)
+        found.beaten = said(found.settings, self.yardsticks)
+        sources = {label: source for source, label in labels.items()}
+        for setting in found.settings:
+            if not self.plan.fewshot:
+                target = self.loaded[sources[setting.data]].target
+                complete(setting, named, target, self.folder, self.plan.score)
         return found
 
 
@@ -216,8 +223,6 @@ def _check_unchanged(experiment: Experiment, plan: Plan, versions: dict[str, str
 
 def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
     """Everything as plain values, for ``--json``."""
-    from fallow.comparison.ensemble import ensembles
-
     rows = [
         {
             "data": setting.data, "model": setting.model, "method": row.method, "verdict": row.verdict,
@@ -227,6 +232,7 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
             findings.settings[0].metric.name: {str(seed): value for seed, value in row.scores.items()},
             "mean": row.estimate.mean if row.estimate else None,
             "interval": [row.estimate.low, row.estimate.high] if row.estimate else None,
+            "calibration": row.calibration._asdict() if row.calibration else None,
             "validation": row.validation, "passes": row.passes, "seconds": row.seconds,
             "failed": {str(seed): reason for seed, reason in row.failed.items()},
             **{
@@ -257,8 +263,9 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
                 "yardsticks": [dataclasses.asdict(row) for row in comparison.yardsticks],
                 "ensembles": [
                     {"data": setting.data, "model": setting.model, **each._asdict()}
+                    | {"calibration": each.calibration._asdict() if each.calibration else None}
                     for setting in findings.settings
-                    for each in ensembles(comparison, setting)
+                    for each in setting.ensembles
                 ],
                 "across": across,
                 "winner": dataclasses.asdict(findings.winner) if findings.winner else None,

@@ -17,6 +17,7 @@ from fallow.report.charts import Axis, Line, lines
 from fallow.report.intervals import Bar
 from fallow.report.shown import Shown
 from fallow.report.svg import Drawing, beside
+from fallow.report.words import percent
 
 
 @dataclass
@@ -42,6 +43,7 @@ class View:
     seeds: list[int]
     every: tuple[list[str], list[list[str]]]  # the table of all runs: its columns and rows
     expected: int  # runs a method, so that a row with fewer is known to be incomplete
+    calibration: list[list[str]]  # the rows of its table
     race: Drawing | None = None
     control: Differences | None = None
     normal: Differences | None = None
@@ -68,6 +70,7 @@ def section(folder: Path, setting: Setting, outcomes: Sequence[Entry], anchor: s
         failures=_failures(setting),
         seeds=seeds,
         every=(["Method", *(f"Seed {seed}" for seed in seeds)], [_every(row, seeds, shown) for row in setting.rows]),
+        calibration=_calibration(setting),
         expected=max([len(seeds), *(len(row.scores) + len(row.failed) for row in setting.rows)]),
     )
     if not bars:
@@ -163,6 +166,18 @@ def _line(name: str, curve: curves.Curve, shown: Shown) -> Line:
 
 def _together(drawings: Sequence[Drawing], columns: int, title: str) -> Drawing:
     return beside(drawings, columns, title, " ".join(drawing.says + "." for drawing in drawings))
+
+
+def _calibration(setting: Setting) -> list[list[str]]:
+    named = [
+        *((row.method, row.calibration) for row in setting.rows),
+        *((e.name, e.calibration) for e in setting.ensembles),
+    ]
+    return [
+        [name, percent(found.ece), percent(found.scaled_ece), f"{found.log_loss:.3f}", f"{found.scaled_log_loss:.3f}"]
+        for name, found in named
+        if found is not None
+    ]
 
 
 def _failures(setting: Setting) -> list[tuple[str, str, str]]:

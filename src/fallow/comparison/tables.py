@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fallow.comparison.findings import Against, Findings, Row
+from fallow.comparison.findings import Against, Findings, Row, Setting
 from fallow.comparison.race import Entry
+from fallow.comparison.yardsticks import Measured
 from fallow.evaluate.score import key_of
 from fallow.report.words import clean
 
@@ -18,9 +20,10 @@ RESULTS = (
     "folder", "seconds",
 )  # fmt: skip
 AGAINST = ("to", "difference", "low", "high", "p", "p_holm", "smallest", "verdict")
+CALIBRATION = ("ece", "log_loss", "scaled_ece", "scaled_log_loss")
 SUMMARY = (
     "data", "model", "method", "verdict", "exploratory", "advice", "stopped",
-    "seeds", "failed", "mean", "low", "high", "validation",
+    "seeds", "failed", "mean", "low", "high", "validation", *CALIBRATION,
     *(f"{name}_{key}" for name in ("normal", "control") for key in AGAINST),
     "settings", "trials", "trial_passes", "passes", "trial_seconds", "seconds",
 )  # fmt: skip
@@ -41,21 +44,38 @@ def results(outcomes: Sequence[Entry], metric: str) -> bytes:
     )  # fmt: skip
 
 
-def summary(findings: Findings) -> bytes:
-    """One line a method and setting, the best on validation first."""
-    return _csv(
-        SUMMARY,
-        (
+def summary(findings: Findings, learners: Sequence[Measured] = ()) -> bytes:
+    """One line a method and setting, the best on validation first; then the ensembles, and the yardsticks."""
+    lines = [line for setting in findings.settings for line in (*_rows(setting), *_ensembles(setting))]
+    return _csv(SUMMARY, [*lines, *map(_yardstick, learners)])
+
+
+def _rows(setting: Setting) -> list[tuple[Any, ...]]:
+    return [
             (
                 setting.data, setting.model, row.method, row.verdict, *_standing(row), len(row.scores), len(row.failed),
-                *(row.estimate or (None, None, None)), row.validation,
+                *(row.estimate or (None, None, None)), row.validation, *(row.calibration or (None,) * len(CALIBRATION)),
                 *_against(row.to_normal), *_against(row.to_control), *_tuned(row), row.passes,
                 row.tuned.seconds if row.tuned else None, row.seconds,
             )
-            for setting in findings.settings
             for row in setting.rows
-        ),
-    )  # fmt: skip
+    ]  # fmt: skip
+
+
+def _ensembles(setting: Setting) -> Iterator[tuple[Any, ...]]:
+    for each in setting.ensembles:
+        where = {"data": setting.data, "model": setting.model, "method": each.name, "verdict": "ensemble"}
+        calibrated = each.calibration._asdict() if each.calibration else {}
+        yield _line(where | {"seeds": each.networks, "mean": each.test} | calibrated)
+
+
+def _yardstick(learner: Measured) -> tuple[Any, ...]:
+    what = {"data": learner.data, "method": learner.name, "verdict": "yardstick"}
+    return _line(what | {"seeds": len(learner.test), "mean": learner.mean, "validation": statistics.fmean(learner.val)})
+
+
+def _line(known: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(known.get(name) for name in SUMMARY)
 
 
 def _status(outcome: Entry) -> str:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 from fallow.comparison.work import read
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fallow.comparison.findings import Setting
     from fallow.comparison.run import Comparison
     from fallow.experiment.store import Store
 
@@ -62,11 +65,11 @@ def _values(shape: tuple[int, ...]) -> int:
     return count
 
 
-def said(comparison: Comparison, rows: list[Measured]) -> list[str]:
-    """A sentence for every data set of which no network beats the best yardstick, chosen on validation."""
-    metric, found = comparison.metric, []
-    for setting in comparison.findings().settings:
-        here = [row for row in rows if row.data == setting.data]
+def said(settings: Sequence[Setting], rows: Sequence[Measured]) -> list[str]:
+    """A sentence for every setting in which no network beats the best yardstick, chosen on validation."""
+    found = []
+    for setting in settings:
+        metric, here = setting.metric, [row for row in rows if row.data == setting.data]
         networks = [row for row in setting.rows if row.estimate is not None]
         if not here or not networks:
             continue
@@ -75,4 +78,4 @@ def said(comparison: Comparison, rows: list[Measured]) -> list[str]:
         assert strongest.estimate is not None
         if metric.worth(strongest.estimate.mean) <= metric.worth(best.mean):
             found.append(f"On {setting.data}, no network beats {best.name}, which takes seconds.")
-    return found
+    return list(dict.fromkeys(found))
