@@ -16,7 +16,7 @@ from fallow.adaptation.objective import normalised
 from fallow.cli.fewshot import with_inner
 from fallow.evaluate.episodes import Evaluation
 from fallow.evaluate.statistics import interval
-from fallow.methods.fewshot.finetune import fit_head
+from fallow.methods.fewshot.baseline import fit_head
 from fallow.methods.fewshot.prototypes import nearness, prototypes
 
 CURVES = Sinusoid(shots=5, val_tasks=8, test_tasks=12)

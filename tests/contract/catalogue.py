@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from fallow.methods import REGISTRY
+import fallow
+from fallow.methods import REGISTRY, build
+from tests.conftest import small_images
 
 VARIANTS = (
     "restart:reset_optimizer=True",
@@ -21,6 +27,8 @@ VARIANTS = (
     "cutmix:probability=1",
     "dropout:where=dense,rate=0.05",
     "balanced:by=sampling",
+    "probe:strength=0.01",
+    "finetune:rate=0.05,first=0,lowest=1",
     "implicit-decay:inner=6,batches=2",
     "implicit-decay:per=weight,solver=neumann,products=3,inner=9,warmup=9,batches=2,outer=rmsprop,patience=2",
     "llf+ema",
@@ -52,6 +60,20 @@ PLAIN = TASK_SETTINGS | {"optimizer": "sgd", "lr": 0.01, "momentum": 0.0}
 SETTINGS: dict[str, Any] = {"generations": 3, "epochs": 4, "batch_size": 16, "lr": 0.05, "seed": 4}
 # in float32 a threshold or a kink decides otherwise on another processor: whole trajectories are compared in float64
 EXACT: dict[str, Any] = {"precision": "float64"}
+
+
+@functools.cache
+def weights() -> str:
+    """A file of what the model of the trials has learned of other classes."""
+    before = fallow.fit(MODEL, small_images(classes=5, seed=1), generations=1, epochs=6, lr=0.05, seed=7)
+    file = Path(tempfile.mkdtemp()) / "weights.pt"
+    torch.save(before.network.state_dict(), file)
+    return str(file)
+
+
+def needs(spec: str) -> dict[str, Any]:
+    """What a method must be given besides data: weights, for those that start from them."""
+    return {"weights": weights()} if any(part.pretrained for part in build(spec).parts) else {}
 
 
 def draws_locally(spec: str) -> bool:

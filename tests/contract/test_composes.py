@@ -8,11 +8,11 @@ import fallow
 from fallow.data import Data
 from fallow.data.tasks import Episodes
 from fallow.methods import REGISTRY, build
-from tests.contract.catalogue import ADVICE, MODEL, SETTINGS, SMALL, TASK_MODEL, TASK_SETTINGS
+from tests.contract.catalogue import ADVICE, MODEL, SETTINGS, SMALL, TASK_MODEL, TASK_SETTINGS, needs
 
 pytestmark = ADVICE
 
-UNEVEN = {"born-again", "implicit-decay", "confidence"}  # their steps do not all cost the same
+UNEVEN = {"born-again", "implicit-decay", "confidence", "lp-ft"}  # their steps do not all cost the same
 
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.combinations_with_replacement(REGISTRY, 2)))
@@ -28,7 +28,7 @@ def test_composes_or_is_refused_with_a_reason(first: str, second: str, images: D
         judged = fallow.fewshot(TASK_MODEL, tasks, method, **TASK_SETTINGS)
         assert judged.history[-1]["train_loss"] < judged.history[0]["train_loss"]
         return
-    result = fallow.fit(MODEL, images, method, **(SETTINGS | {"generations": 2, "epochs": 4}))
+    result = fallow.fit(MODEL, images, method, **(SETTINGS | {"generations": 2, "epochs": 4}), **needs(str(method)))
     assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
     if not {first, second} & UNEVEN:
         assert result.passes == pytest.approx(result.steps * method.passes)  # what is spent is what was planned

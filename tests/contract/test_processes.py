@@ -26,6 +26,7 @@ from tests.contract.catalogue import (
     TASK_SPECS,
     draws_locally,
     extras,
+    needs,
 )
 
 pytestmark = ADVICE
@@ -65,7 +66,8 @@ def test_two_processes_train_like_one(number: int, trained: Path) -> None:
     if draws_locally(SPECS[number]):
         assert accuracy(first, images) > 0.6  # as well as one, if not alike; chance is a third
         return
-    alone = fallow.fit(MODEL, images, SPECS[number], **SETTINGS, **EXACT, **extras(number)).network.state_dict()
+    spec = SPECS[number]
+    alone = fallow.fit(MODEL, images, spec, **SETTINGS, **EXACT, **extras(number), **needs(spec)).network.state_dict()
     for name, value in alone.items():
         torch.testing.assert_close(first[name], value, rtol=0, atol=1e-10, msg=name)
 

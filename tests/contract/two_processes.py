@@ -10,7 +10,7 @@ from lightning.fabric import Fabric
 
 import fallow
 from tests.conftest import small_images, small_tasks
-from tests.contract.catalogue import EXACT, MODEL, PLAIN, SETTINGS, SPECS, TASK_MODEL, TASK_SPECS, extras
+from tests.contract.catalogue import EXACT, MODEL, PLAIN, SETTINGS, SPECS, TASK_MODEL, TASK_SPECS, extras, needs
 
 
 def main(folder: Path) -> None:
@@ -18,7 +18,8 @@ def main(folder: Path) -> None:
     fabric.launch()
     images = small_images(n=95)  # an odd number: the processes hold unequal shares of some batches
     for number, spec in enumerate(SPECS):
-        result = fallow.fit(MODEL, images, spec, engine=fabric, **SETTINGS, **EXACT, **extras(number))
+        more = extras(number) | needs(spec)
+        result = fallow.fit(MODEL, images, spec, engine=fabric, **SETTINGS, **EXACT, **more)
         torch.save(result.network.state_dict(), folder / f"{number}-{fabric.global_rank}.pt")
     tasks = small_tasks()
     for number, spec in enumerate(TASK_SPECS):

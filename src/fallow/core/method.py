@@ -61,6 +61,8 @@ class Method:
     cost: ClassVar[Cost] = Cost()
     tasks: ClassVar[bool] = False  # learns from tasks (few-shot), not from labelled examples
     semi: ClassVar[bool] = False  # learns from unlabelled examples, too
+    pretrained: ClassVar[bool] = False  # starts from what a network has learned before
+    alone: ClassVar[str] = ""  # why no other method can be added to it
     exclusive: ClassVar[str] = ""  # what only one of the methods that name it here can decide
     ranges: ClassVar[Mapping[str, Range | Choice]] = {}  # the settings that matter, and where to look for them
 
@@ -315,6 +317,8 @@ def _clash(first: Method, second: Method) -> str:
     if first.tasks != second.tasks:
         few, other = (first, second) if first.tasks else (second, first)
         return f"{few.name} learns from tasks, {other.name} from labelled examples"
+    if why := first.alone or second.alone:
+        return f"of {first.name if first.alone else second.name}, {why}"
     if first.exclusive and first.exclusive == second.exclusive:
         return f"both decide {first.exclusive}"
     for hook in OWNED:

@@ -16,7 +16,7 @@ from fallow.methods.baselines.ema import EMA
 from fallow.methods.baselines.mixing import CutMix, Mixup
 from fallow.methods.baselines.swa import SWA
 from fallow.methods.fewshot.anil import ANIL
-from fallow.methods.fewshot.finetune import Finetune
+from fallow.methods.fewshot.baseline import Baseline
 from fallow.methods.fewshot.l2f import L2F
 from fallow.methods.fewshot.maml import MAML
 from fallow.methods.fewshot.multistep import MultiStepLoss
@@ -36,13 +36,16 @@ from fallow.methods.forget.sagd import SAGD
 from fallow.methods.forget.seal import SEAL
 from fallow.methods.hyper.decay import ImplicitDecay
 from fallow.methods.plain import Long, Normal, Restart
+from fallow.methods.pretrained.finetune import LPFT, Finetune
+from fallow.methods.pretrained.probe import Probe
 from fallow.methods.semi.confidence import ConfidenceNetwork
 from fallow.methods.semi.fixmatch import FixMatch
 
 METHODS: tuple[type[Method], ...] = (
     Normal, Long, Restart, LLF, SEAL, SAGD, BornAgain, LW, WELS, WELSR, KELS, DSD, FC, IMP, Rescale,
-    FAM, SAM, ImplicitDecay, EMA, SWA, Mixup, CutMix, Dropout, Balanced, FixMatch, ConfidenceNetwork,
-    MAML, L2F, MetaSGD, LearnedRates, MultiStepLoss, ANIL, ProtoNet, Finetune,
+    FAM, SAM, ImplicitDecay, EMA, SWA, Mixup, CutMix, Dropout, Balanced, Probe, Finetune, LPFT, FixMatch,
+    ConfidenceNetwork,
+    MAML, L2F, MetaSGD, LearnedRates, MultiStepLoss, ANIL, ProtoNet, Baseline,
 )  # fmt: skip
 REGISTRY = {method.name: method for method in METHODS}
 
@@ -92,8 +95,8 @@ def _fits(value: Any, field: dataclasses.Field[Any]) -> bool:
 
 
 __all__ = [
-    "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LW", "MAML", "REGISTRY", "SAGD", "SAM", "SEAL",
-    "SWA", "WELS", "WELSR", "Balanced", "BornAgain", "ConfidenceNetwork", "CutMix", "Dropout", "Finetune", "FixMatch",
-    "ImplicitDecay", "LearnedRates", "Long", "MetaSGD", "Method", "Mixup", "MultiStepLoss", "Normal", "ProtoNet",
-    "Rescale", "Restart", "build",
+    "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LPFT", "LW", "MAML", "REGISTRY", "SAGD", "SAM",
+    "SEAL", "SWA", "WELS", "WELSR", "Balanced", "Baseline", "BornAgain", "ConfidenceNetwork", "CutMix", "Dropout",
+    "Finetune", "FixMatch", "ImplicitDecay", "LearnedRates", "Long", "MetaSGD", "Method", "Mixup", "MultiStepLoss",
+    "Normal", "Probe", "ProtoNet", "Rescale", "Restart", "build",
 ]  # fmt: skip

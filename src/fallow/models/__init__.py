@@ -24,7 +24,7 @@ from fallow.models.libraries import LIBRARIES, Foreign, from_library
 from fallow.models.lite0 import Lite0
 from fallow.models.mlp import MLP
 from fallow.models.mobilenet import MobileNet
-from fallow.models.pretrained import Report, load_weights
+from fallow.models.pretrained import Report, learned, load_weights
 from fallow.models.resnet import resnet18, resnet50
 from fallow.models.resnet12 import ResNet12
 from fallow.models.scnn import SCNN
@@ -43,6 +43,7 @@ __all__ = [
     "default",
     "from_factory",
     "from_library",
+    "learned",
     "load_weights",
 ]
 

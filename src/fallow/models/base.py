@@ -38,6 +38,7 @@ class Model(nn.Module):
     head: nn.Linear
     late_from: str | float = 0.5
     inputs: Inputs | None = None
+    pretrained: bool = False  # whether it starts from weights of its own that were trained before
 
     def __init__(self, init: str) -> None:
         super().__init__()

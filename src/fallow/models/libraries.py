@@ -31,6 +31,7 @@ class Foreign(nn.Module):
         self.network = network
         self.inputs = inputs
         self.repeat = repeat
+        self.pretrained = False  # whether the library gave it weights that were trained before
 
     def forward(self, x: Tensor) -> Tensor:
         """The logits of a batch."""
@@ -135,7 +136,9 @@ def from_library(
     except Exception as error:  # a build that does not fit this torch fails in many ways
         raise RequestError(f"{kind}:{name} needs {package}, which fails to import: {first_line(error)}") from error
     try:
-        return make(library, name, shape, classes, pretrained, **settings)
+        found = make(library, name, shape, classes, pretrained, **settings)
+        found.pretrained = pretrained
+        return found
     except RequestError:
         raise
     except Exception as error:

@@ -105,6 +105,7 @@ class Lite0(Model):
         self.top = _unit(channels, FEATURES, 1)
         self.head = nn.Linear(FEATURES, classes)
         self.start()
+        self.pretrained = pretrained
         if pretrained:
             self.load_state_dict(_fitted(imagenet(), self), strict=False)
 

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError
+from fallow.weights.blocks import head_of, inside
 from fallow.weights.fixed_norm import NAME, insert_norms
+from fallow.weights.layers import execution_order
 
 FIXED = f".{NAME}.mean"
 
@@ -72,6 +74,20 @@ def load_weights(model: nn.Module, file: str | Path) -> Report:
             if name in found and name not in fitting
         ],
     )
+
+
+def learned(model: nn.Module, report: Report | None, *, given: bool = False) -> frozenset[str]:
+    """The names of the tensors that a model has learned before: what a file gave it, or all but its head.
+
+    It has learned nothing where there is no file and the network does not bring its own weights; of one that is
+    ``given`` as a module only its owner knows, and is believed.
+    """
+    if report is not None:
+        return frozenset(report.matched)
+    if not (given or getattr(model, "pretrained", False)):
+        return frozenset()
+    head = head_of(model, execution_order(model))
+    return frozenset(name for name in model.state_dict() if not inside(name, head))
 
 
 def _read(file: Path) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
 class Network(NamedTuple):
-    """A network for a problem, how to build another (None: only the user knows), and what the record says of it."""
+    """A network for a problem, how to draw another (None: only the user knows), and what the record says of it."""
 
     module: nn.Module
     factory: Callable[[], nn.Module] | None
@@ -58,10 +58,10 @@ class Problem(ABC):
             return Network(model, None, f"{type(model).__module__}.{type(model).__qualname__} ({digest})")
         spec = self.default_model if model is None else model
 
-        def factory() -> nn.Module:
-            return models.build(spec, shape=self.data.shape, classes=self.target.outputs)
+        def factory(pretrained: bool = False) -> nn.Module:
+            return models.build(spec, shape=self.data.shape, classes=self.target.outputs, pretrained=pretrained)
 
-        return Network(factory(), factory, spec)
+        return Network(factory(pretrained=True), factory, spec)
 
     @abstractmethod
     def streams(self, settings: Settings, engine: Any, run: RunOptions) -> dict[str, Any]:

@@ -191,6 +191,12 @@ def prepare(
         raise RequestError("patience waits for a lower validation loss: give val above 0, or no patience")
     net, factory, described = problem.network(model, settings.input_size)
     pretrained = models.load_weights(net, Path(weights)) if weights is not None else None
+    known = models.learned(net, pretrained, given=isinstance(model, nn.Module))
+    if not known and (needy := [part.name for part in method.parts if part.pretrained]):
+        raise RequestError(
+            f"{needy[0]} uses what a network has learned before, and {described} starts afresh: "
+            "take --model lite0, or give --weights"
+        )
     initialiser = init or own_initialiser(net, factory, pretrained=pretrained is not None)
     if settings.freeze is not None:
         net = problem.freeze(net, settings.freeze)

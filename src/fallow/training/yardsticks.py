@@ -25,21 +25,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fallow.data import Data, Numbers, Part, Stream, Target, stream
-from fallow.evaluate.heads import Head, principal, ridge
-from fallow.evaluate.logistic import logistic
+from fallow.data import Data, Part, Stream, Target, stream
 from fallow.evaluate.metrics import Metric
+from fallow.models.linear import FLOOR, best_of, fitted_head, standardised
 from fallow.models.yardsticks import Constant, Linear, Neighbours
 
 Parts = dict[str, tuple[Tensor, Tensor]]  # scaled examples and answers of train, val and test
 Learned = tuple[str, dict[str, float], Callable[[Tensor], Tensor], dict[str, Any]]  # name, chosen, outputs, kept
 
-STRENGTHS = (1e2, 1e1, 1e0, 1e-1, 1e-2, 1e-3)  # relative to the mean eigenvalue of the inputs' scatter, strongest first
 KS = (20, 10, 5, 3, 1)
-UNSEEN = {"strength": 0.1, "k": 5}  # what is taken where there is no validation to choose by
+UNSEEN = 5  # the k that is taken where there is no validation to choose by
 TREES, SMALL = 300, 1024  # trees of a forest, and the most values an example has that a forest is grown on
 MOST = 1 << 28  # values of all examples that are still held in memory at once
-FLOOR = 1e-6  # the least probability of a forest
 
 
 @dataclass(frozen=True)
@@ -107,13 +104,6 @@ def _metrics(target: Target, output: Tensor, y: Tensor) -> dict[str, float]:
     return {name: metric.compute(prediction, truth) for name, metric in target.metrics.items()}
 
 
-def _best(outputs: list[Tensor], y: Tensor, target: Target, metric: Metric) -> int:
-    """Which of the outputs on validation is best; of equal ones the first."""
-    sign, truth = 1 if metric.higher else -1, y.numpy()
-    values = [sign * metric.compute(target.decode(output).numpy(), truth) for output in outputs]
-    return int(np.nanargmax(values)) if not np.isnan(values).all() else 0
-
-
 def _majority(data: Data, answers: dict[str, Tensor]) -> Yardstick:
     """The frequencies of classes or labels, the mean of numbers."""
     target, y = data.target, answers["train"]
@@ -140,35 +130,9 @@ def _majority(data: Data, answers: dict[str, Tensor]) -> Yardstick:
 
 def _linear(parts: Parts, target: Target, metric: Metric) -> Learned:
     """Logistic regression (of labels: one for each against the rest) or ridge, as strong as validation likes."""
-    x, y = parts["train"]
-    strengths = STRENGTHS if "val" in parts else (UNSEEN["strength"],)
-    axes = principal(x)
-    penalties = axes.scale * torch.tensor(strengths, dtype=torch.float64)
-    if target.kind == "numbers":
-        heads = ridge(x, _standardised(target, y), penalties, axes=axes)
-    elif target.kind == "labels":
-        each = [_against_rest(x, y[:, label], penalties, axes) for label in range(target.outputs)]
-        heads = Head(torch.stack([head.weight for head in each], 1), torch.stack([head.bias for head in each], 1))
-    else:
-        seen = y.unique()  # a class without training examples is hardly ever the answer
-        found = logistic(x, torch.searchsorted(seen, y), penalties, axes=axes, tolerance=1e-6)
-        weight = found.weight.new_zeros(len(strengths), target.outputs, x.shape[1])
-        bias = torch.full_like(weight[..., 0], np.log(FLOOR))
-        weight[:, seen], bias[:, seen] = found.weight, found.bias
-        heads = Head(weight, bias)
-    place = _best(list(heads(parts["val"][0])), parts["val"][1], target, metric) if "val" in parts else 0
+    head, strength = fitted_head(parts["train"], parts.get("val"), target, metric)
     name = "ridge" if target.kind == "numbers" else "logistic"
-    network = Linear(heads.weight[place], heads.bias[place])
-    return name, {"strength": strengths[place]}, network, {"kind": "linear"}
-
-
-def _against_rest(x: Tensor, y: Tensor, penalties: Tensor, axes: Any) -> Head:
-    """Logistic regression of one label; one that all examples have, or none, keeps its frequency."""
-    if len(y.unique()) == 1:
-        odds = ((y.double().sum() + 0.5) / (len(y) + 1)).logit()
-        return Head(penalties.new_zeros(len(penalties), x.shape[1]), odds.expand(len(penalties)))
-    both = logistic(x, y.long(), penalties, axes=axes, tolerance=1e-6)
-    return Head(both.weight[:, 1] - both.weight[:, 0], both.bias[:, 1] - both.bias[:, 0])
+    return name, {"strength": strength}, Linear(head.weight, head.bias), {"kind": "linear"}
 
 
 def _neighbours(parts: Parts, target: Target, metric: Metric) -> Learned:
@@ -176,11 +140,11 @@ def _neighbours(parts: Parts, target: Target, metric: Metric) -> Learned:
     x, y = parts["train"]
     ks = [k for k in KS if k <= len(x)]
     answers = functional.one_hot(y, target.outputs) if target.kind == "classes" else y
-    network = Neighbours(x, _standardised(target, y) if target.kind == "numbers" else answers, ks[0], target.kind)
-    k = min(int(UNSEEN["k"]), len(x))
+    network = Neighbours(x, standardised(target, y) if target.kind == "numbers" else answers, ks[0], target.kind)
+    k = min(UNSEEN, len(x))
     if "val" in parts:
         nearest = network.nearest(parts["val"][0], ks[0])
-        k = ks[_best([network.said(nearest, k) for k in ks], parts["val"][1], target, metric)]
+        k = ks[best_of([network.said(nearest, k) for k in ks], parts["val"][1], target, metric)]
     network.k = k
     return "k-NN", {"k": k}, network, {"kind": "neighbours", "k": k, "of": target.kind}
 
@@ -198,7 +162,7 @@ def _forest(parts: Parts, target: Target, seed: int, boosted: bool) -> Learned:
     def predict(x: Tensor) -> Tensor:
         values = x.numpy()
         if target.kind == "numbers":
-            return _standardised(target, torch.from_numpy(np.stack([f.predict(values) for f in forests], 1))).float()
+            return standardised(target, torch.from_numpy(np.stack([f.predict(values) for f in forests], 1))).float()
         wide = target.outputs if target.kind == "classes" else 2
         each = [_probabilities(forest, values, wide) for forest in forests]
         return each[0].log().float() if target.kind == "classes" else torch.stack([p[:, 1] for p in each], 1).logit()
@@ -212,12 +176,6 @@ def _probabilities(forest: Any, x: Any, classes: int) -> Tensor:
     seen = torch.from_numpy(forest.classes_).long()
     p[:, seen] = torch.from_numpy(forest.predict_proba(x))[:, : len(seen)]  # boosting gives two columns for one class
     return p.clamp(FLOOR, 1 - FLOOR)
-
-
-def _standardised(target: Target, y: Tensor) -> Tensor:
-    """Numbers as a network gives them: in deviations from the training mean."""
-    assert isinstance(target, Numbers)
-    return (y.double().reshape(len(y), -1) - torch.tensor(target.mean)) / torch.tensor(target.std)
 
 
 def _parts(data: Data) -> dict[str, Part]:

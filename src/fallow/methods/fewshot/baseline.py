@@ -41,13 +41,13 @@ def fit_head(features: Tensor, y: Tensor, ways: int, steps: int, rate: float, de
 
 
 @dataclass(eq=False)
-class Finetune(FewShot):
+class Baseline(FewShot):
     """The body learns to classify all training classes, in batches of ``batch`` examples; a task fits a new head.
 
     No meta-learning: what anyone would try first. Batch normalisation is the ordinary one.
     """
 
-    name = "finetune"
+    name = "baseline"
     summary = "an ordinary classifier of the training classes; every task fits a new head to its features"
 
     batch: int = 128

@@ -1,0 +1,107 @@
+"""finetune and lp-ft: all layers of a pretrained network learn on, at small rates, the smaller the nearer the input."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from fallow.base.errors import RequestError
+from fallow.core.context import Context
+from fallow.core.method import Method
+from fallow.methods.pretrained.probe import solve
+from fallow.models.cut import HEAD, Cut, Head
+from fallow.weights import split_groups
+
+if TYPE_CHECKING:
+    from fallow.problems import Problem
+
+
+@dataclass(eq=False)
+class Finetune(Method):
+    """At first the head alone learns, then all layers do, each at the rate of its depth.
+
+    Block k of 1..K learns at rate · lowest^((K − k)/(K − 1)): discriminative rates (Howard & Ruder 2018), geometric
+    between the last block and the first. Batch norms keep the statistics that they have learned from many more images.
+    """
+
+    name = "finetune"
+    summary = "a pretrained network learns on at small rates, the head first, early layers slowest"
+    pretrained = True
+
+    rate: float = 0.01  # of the last block
+    lowest: float = 0.1  # what of it is left for the first block
+    head: float = 5.0  # times it, for the head
+    first: float = 0.2  # the share of the epochs in which the head learns alone
+    epochs: int = 5  # however long others train: it starts from what was learned before
+
+    def __post_init__(self) -> None:
+        for key in ("rate", "lowest", "head"):
+            if not getattr(self, key) > 0:
+                raise RequestError(f"{key} is {getattr(self, key)}: it must be above 0")
+        if not 0 <= self.first < 1:
+            raise RequestError(f"first is {self.first}: it must be a share of the epochs, from 0 to below 1")
+        if not isinstance(self.epochs, int) or self.epochs < 1:
+            raise RequestError(f"epochs is {self.epochs}: it must be a whole number from 1")
+
+    def plan(self, generations: int, epochs: int) -> tuple[int, int]:
+        """Its own epochs in one generation."""
+        return 1, self.epochs
+
+    def begin(self, ctx: Context) -> None:
+        self.norms = [m for m in ctx.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+        head = ctx.partition.head.parameters
+        blocks = [
+            [p for path in block.modules for p in ctx.model.get_submodule(path).parameters()]
+            for block in ctx.partition.blocks
+        ]
+        known = {id(p) for parameters in (head, *blocks) for p in parameters}
+        blocks[0] += [p for p in ctx.model.parameters() if id(p) not in known]  # a stem
+        own = {id(p) for p in head}
+        depths = {str(k): [p for p in block if id(p) not in own] for k, block in enumerate(blocks)}
+        sides = split_groups(ctx.optimizer, depths | {HEAD: head})
+        for k in range(len(blocks)):
+            fall = self.lowest ** ((len(blocks) - 1 - k) / max(1, len(blocks) - 1))
+            for group in sides[str(k)]:
+                group["base_lr"] = self.rate * fall
+        for group in sides[HEAD]:
+            group["base_lr"] = self.rate * self.head
+
+    def begin_epoch(self, ctx: Context) -> None:
+        """The body waits while the head has not learned anything that would be worth its change."""
+        waits = ctx.clock.epoch < round(self.first * ctx.clock.epochs)
+        for group in ctx.optimizer.param_groups:
+            group["scale"] = 0.0 if waits and group.get("side") != HEAD else 1.0
+
+    def forward(self, ctx: Context) -> AbstractContextManager[Any]:
+        for norm in self.norms:
+            norm.training = False
+        return nullcontext()
+
+
+@dataclass(eq=False)
+class LPFT(Finetune):
+    """Linear probing, then fine-tuning (Kumar et al. 2022): from a head that fits, features need not be distorted.
+
+    The head starts as :class:`Probe` solves for it; then all layers learn, the head at the rate of the last block.
+    """
+
+    name = "lp-ft"
+    summary = "probe's head, then a pretrained network learns on at small rates, early layers slowest"
+
+    rate: float = 0.003
+    head: float = 1.0
+    first: float = 0.0
+
+    def refuses(self, problem: Problem) -> str:
+        return "begins with a linear head, and there is none for every pixel" if problem.target.kind == "dense" else ""
+
+    def begin_epoch(self, ctx: Context) -> None:
+        super().begin_epoch(ctx)
+        if ctx.clock.epoch_index > 0:
+            return
+        path, head = next(iter(ctx.partition.head.modules.items()))
+        x, _ = next(iter(ctx.train.ordered()))
+        solve(ctx, head, nn.Identity() if isinstance(ctx.model, Head) else Cut(ctx.model, path, x[:2]).front)
