@@ -9,7 +9,7 @@ from fallow.base.errors import RequestError
 from fallow.base.spec import parse
 from fallow.models import MODELS, build, default
 
-IMAGES = ("scnn", "vgg16", "mobilenet", "resnet18", "resnet50", "wideresnet", "conv4", "resnet12", "lite0")
+IMAGES = ("scnn", "vgg16", "mobilenet", "resnet18", "resnet50", "wideresnet", "conv4", "resnet12", "lite0", "unet")
 SHAPES = {"mlp": (3, 8)} | dict.fromkeys(IMAGES, (3, 16, 16))
 NARROW = {
     "mlp": {"hidden": (16, 16)},
@@ -22,9 +22,10 @@ NARROW = {
     "conv4": {"width": 4},
     "resnet12": {"width": 4},
     "lite0": {"pretrained": False},
+    "unet": {"width": 4},
 }
 BLOCKS = {"mlp": 2, "scnn": 5, "vgg16": 15, "mobilenet": 7, "resnet18": 8, "resnet50": 16, "wideresnet": 3}
-BLOCKS |= {"conv4": 4, "resnet12": 4, "lite0": 17}
+BLOCKS |= {"conv4": 4, "resnet12": 4, "lite0": 17, "unet": 5}
 
 
 def narrow(name: str, **options) -> nn.Module:
@@ -44,7 +45,8 @@ def test_logits_and_gradients(name, norm):
         return
     model = narrow(name) if name == "lite0" else narrow(name, norm=norm)
     logits = model(torch.randn(4, *SHAPES[name]))
-    assert logits.shape == (4, 5)
+    assert logits.shape[:2] == (4, 5)
+    assert (logits.ndim == 2) == (name != "unet")
     logits.square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
     norms = [m for m in model.modules() if isinstance(m, nn.GroupNorm | nn.BatchNorm1d | nn.BatchNorm2d)]
@@ -56,7 +58,7 @@ def test_logits_and_gradients(name, norm):
 def test_blocks_run_in_order_and_cover_everything_but_stem_and_head(name):
     model = narrow(name)
     assert len(model.blocks) == BLOCKS[name]
-    assert isinstance(model.head, nn.Linear)
+    assert isinstance(model.head, nn.Conv2d if name == "unet" else nn.Linear)
     calls = []
     for path, module in model.named_modules():
         module.register_forward_pre_hook(lambda *_, path=path: calls.append(path))

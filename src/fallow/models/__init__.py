@@ -28,6 +28,7 @@ from fallow.models.pretrained import Report, learned, load_weights
 from fallow.models.resnet import resnet18, resnet50
 from fallow.models.resnet12 import ResNet12
 from fallow.models.scnn import SCNN
+from fallow.models.unet import UNet
 from fallow.models.vgg import VGG16
 from fallow.models.wideresnet import WideResNet
 
@@ -68,6 +69,7 @@ MODELS: dict[str, Entry] = {
     "resnet12": Entry(ResNet12, "four residual blocks of three convolutions, few-shot learning's larger network"),
     "resnet50": Entry(resnet50, "sixteen residual bottlenecks, for images"),
     "wideresnet": Entry(WideResNet, "wide residual blocks, twelve in WideResNet-28-2 (FixMatch's), for images"),
+    "unet": Entry(UNet, "down and up again, for a class of every pixel or voxel"),
     "lite0": Entry(Lite0, "EfficientNet-lite0 with ImageNet's weights (extra: pretrained), for photographs"),
 }
 
@@ -161,7 +163,7 @@ def _checked(what: str, value: Any, example: Any) -> Any:
     elif isinstance(example, bool):
         if isinstance(value, bool):
             return value
-    elif isinstance(example, int):
+    elif isinstance(example, int) or example is None:
         if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
             if value > (DEEPEST if what.startswith("depth") else LARGEST):
                 raise RequestError(f"{what} cannot be {value}: give a size that a network can have")

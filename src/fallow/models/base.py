@@ -57,7 +57,7 @@ class Model(nn.Module):
         ``he``: N(0, 2 / fan_in), ``xavier``: N(0, 2 / (fan_in + fan_out)), both with zero biases;
         ``torch``: whatever the layer's ``reset_parameters`` does.
         """
-        if self.init != "torch" and isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
+        if self.init != "torch" and isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
             if self.init == "he":
                 nn.init.kaiming_normal_(module.weight, mode="fan_in", nonlinearity="relu")
             else:

@@ -9,10 +9,11 @@ from torch import nn
 
 from fallow.base.errors import RequestError, unknown
 
-CONV: dict[int, type[nn.Conv1d] | type[nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
+CONV: dict[int, type[nn.Conv1d] | type[nn.Conv2d] | type[nn.Conv3d]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 POOL: dict[int, type[nn.MaxPool1d] | type[nn.MaxPool2d]] = {1: nn.MaxPool1d, 2: nn.MaxPool2d}
 NORMS = ("none", "batch", "layer")
-RANKS = {1: "a vector (N,)", 2: "a signal (C, L)", 3: "an image (C, H, W)"}
+BATCH_NORM = {0: nn.BatchNorm1d, 1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+RANKS = {1: "a vector (N,)", 2: "a signal (C, L)", 3: "an image (C, H, W)", 4: "a volume (C, D, H, W)"}
 
 
 def sequential(**modules: nn.Module | None) -> nn.Sequential:
@@ -36,7 +37,7 @@ def norm_layer(kind: str, channels: int, dims: int, *, known: Sequence[str] = NO
     if kind not in known:
         raise unknown("norm", kind, known)
     if kind == "batch":
-        return nn.BatchNorm2d(channels) if dims == 2 else nn.BatchNorm1d(channels)
+        return BATCH_NORM[dims](channels)
     return nn.GroupNorm(1, channels) if kind == "layer" else nn.Identity()
 
 

@@ -90,7 +90,7 @@ class Labelled(Problem):
 
     @property
     def default_model(self) -> str:
-        return models.default(self.data.shape)
+        return "unet" if self.target.kind == "dense" else models.default(self.data.shape)
 
     def freeze(self, network: nn.Module, at: str | int | float) -> nn.Module:
         if self.target.kind == "dense":
