@@ -8,6 +8,7 @@ from torch.nn import functional
 
 import fallow
 from fallow.flatness import explain, relative_flatness
+from fallow.flatness.head import Kappa
 from tests.flatness.networks import CASES, CLASSES, N, make
 from tests.flatness.reference import by_hand, dense, distance, finite_difference, gradients, smoothed
 
@@ -138,6 +139,27 @@ def test_a_loss_with_a_parameter_of_its_own() -> None:
     kappa = relative_flatness(model, layer, x, y, loss)
     assert explain(model, layer, x, y, loss).form == "closed"
     assert torch.autograd.grad(kappa, scale)[0].item() == pytest.approx(kappa.item() / 0.7)
+
+
+def test_the_heads_gradients_can_be_differentiated_again() -> None:
+    """They are written out; twice differentiated, they are those of the formula."""
+    draw = torch.Generator().manual_seed(0)
+    phi, logits, weight = (
+        torch.randn(shape, generator=draw, dtype=torch.float64, requires_grad=True)
+        for shape in ((6, 5), (6, 3), (3, 5))
+    )
+    s = torch.rand(6, generator=draw, dtype=torch.float64)
+
+    def kappa(phi: torch.Tensor, logits: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return Kappa.apply(phi, torch.log_softmax(logits, 1), weight, s)
+
+    assert torch.autograd.gradcheck(kappa, (phi, logits, weight))
+    assert torch.autograd.gradgradcheck(kappa, (phi, logits, weight))
+    whole = kappa(phi, logits, weight)
+    whole.backward(retain_graph=True)
+    once = phi.grad.clone()
+    whole.backward()
+    torch.testing.assert_close(phi.grad, 2 * once)
 
 
 def test_a_norm_that_does_more_is_no_plain_norm() -> None:

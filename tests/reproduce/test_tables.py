@@ -30,6 +30,7 @@ from fallow.reproduce import (
     lw_table1,
     lw_table5,
     lw_tables,
+    seal_ascent,
     seal_diagnosed,
     seal_tables,
     semi_ood,
@@ -53,6 +54,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lw_tables, "MODELS", {"scnn": "scnn:width=2,dense=4"})
     monkeypatch.setattr(lw_tables, "PAPER", {("none", "scnn"): (0.3, 1.1)})
     monkeypatch.setattr(seal_tables, "EPOCHS", 2)
+    monkeypatch.setattr(seal_ascent, "EPOCHS", 4)
+    monkeypatch.setattr(seal_ascent, "GENERATIONS", 2)
+    monkeypatch.setattr(seal_ascent, "MODEL", "mlp:hidden=4,4")
     monkeypatch.setattr(seal_diagnosed, "EPOCHS", 4)
     monkeypatch.setattr(seal_diagnosed, "GENERATIONS", 2)
     monkeypatch.setattr(seal_diagnosed, "MODEL", "mlp:hidden=4,4")

@@ -7,6 +7,7 @@ labels; and t = −∂L/∂log p is read off the graph, so that a user's own fun
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -43,7 +44,7 @@ class Softmax:
         self.edge = below(steps[0])
         self.like = steps[0].node._saved_result  # type: ignore[attr-defined]  # log p, still part of the graph
         wide = torch.promote_types(self.like.dtype, torch.float32)
-        self.p = self.like.to(wide).exp()
+        self.log_p = self.like.to(wide)
         nodes = [step.node for step in steps]
         constant = all(traced.met.values())  # nothing else that could be learned has a part in the loss
         if constant and not any(step.kind in SEVERAL for step in traced.steps):
@@ -52,6 +53,11 @@ class Softmax:
             edges = [GradientEdge(node, 0) for node in nodes]
             slopes = list(torch.autograd.grad(loss, edges, create_graph=not constant, retain_graph=True))
         self.s = -sum(slope.sum(1) for slope in slopes).to(wide)  # type: ignore[union-attr]
+
+    @cached_property
+    def p(self) -> Tensor:
+        """P."""
+        return self.log_p.exp()
 
     def contract(self, u: Tensor, metric: Metric) -> Tensor:
         """Σ_i s_i Σ_c p_c ‖u_c − ū‖², ū = Σ_c p_c u_c."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 # S·η·steps/(1 − μ) of the paper's ascent: 40 epochs of 100,000 images in batches of 32, momentum μ = 0.9
 PAPERS = 0.01 * 0.01 * 40 * 100_000 / 32 / (1 - 0.9)
 MOVED = 0.01  # of its size: what moves less has forgotten nothing
-LOOKS = 128  # at the training loss during an automatic ascent
-RECENT = 0.1  # the last loss counts so much in their running mean
+FASTEST = 4.0  # S of an automatic ascent, at most
+TURNED = 0.98  # the cosine between weights before and after, at which an automatic ascent ends
+LOOKS = 128  # at the cosine during an automatic ascent
 CHECKS = 32  # looks at the training accuracy during an adaptive ascent
 LARGEST = 0.99  # step relative to a tensor's norm; a step of 1 could end at 0, where no direction is left
 SLACK = 0.75  # the line reaches the target here, so that a quarter of the ascent is left to catch up
@@ -46,12 +47,13 @@ class SEAL(Method):
     the paper with its n = 125,000 steps, is what an ascent is known by, not S. ``scale="auto"`` takes the S that
     has it here,
 
-        S = min(1, 125·(1 − μ)/(η·n)),
+        S = min(4, 125·(1 − μ)/(η·n)),
 
-    which is the paper's 0.01 at the paper's settings and 0.3 at 4,000 steps; with S = 1 the paper saw divergence. Such
-    an ascent ends where the training loss has come to log C, that of a network which knows nothing of C classes: a
-    small network that climbs on from there does not come back. S = 0.01 at a few hundred images forgets nothing, and a
-    run says so.
+    which is the paper's 0.01 at the paper's settings and 0.3 at 4,000 steps. A small network that is driven as far as
+    that does not come back within a generation. So such an ascent ends where the climbing weights have turned to a
+    cosine of 0.98 with what they were; and norms and biases wait meanwhile: they are small numbers, a few steps of
+    S ≈ 1 take them far, and what they close is slow to open again. S = 0.01 at a few hundred images forgets nothing,
+    and a run says so.
 
     ``ascent="adaptive"`` takes steps of the relative size ρ on the sphere of each tensor's norm,
 
@@ -104,7 +106,7 @@ class SEAL(Method):
         return frozenset(sides | ({"early", "late"} if self.late == "redraw" else set()))
 
     def refuses(self, problem: Problem) -> str:
-        if (self.ascent == "adaptive" or self.scale == "auto") and problem.target.kind != "classes":
+        if self.ascent == "adaptive" and problem.target.kind != "classes":
             return "climbs until it is at chance, which these targets have none of: use ascent=fixed and a scale"
         return ""
 
@@ -127,7 +129,6 @@ class SEAL(Method):
         self.flips = "maximize" not in ctx.optimizer.defaults  # the optimiser cannot climb, so gradients turn
         self.factor = automatic_scale(ctx, self.epochs) if isinstance(self.scale, str) else self.scale  # S
         self.before: list[Tensor] | None = None  # the climbing weights, as they were where they began to climb
-        self.recent: Tensor | None = None  # the running mean of an automatic ascent's losses
         self.step = self.rho
         self.start = 1.0  # training accuracy where the ascent began
         self.climbs = False  # now
@@ -147,7 +148,7 @@ class SEAL(Method):
 
     def turn_up(self, ctx: Context) -> None:
         """The ascent begins."""
-        self.climbs, self.step, self.recent = True, self.rho, None
+        self.climbs, self.step = True, self.rho
         self.before = [p.detach().clone() for p in self.climbing.parameters]
         if self.momentum == "reset":
             reset_state(ctx.optimizer, self.climbing.parameters)
@@ -175,8 +176,7 @@ class SEAL(Method):
         if self.momentum == "reset":
             reset_state(ctx.optimizer, self.climbing.parameters)
         assert self.before is not None
-        after = [p.detach() for p in self.climbing.parameters]
-        ctx.log(ascent_scale=self.factor, ascent_cosine=cosine(self.before, after))
+        ctx.log(ascent_scale=self.factor, ascent_cosine=cosine(self.before, self.climbing.parameters))
         self.before = None
         log_forgetting(ctx)
 
@@ -188,6 +188,8 @@ class SEAL(Method):
     def before_step(self, ctx: Context) -> None:
         if not self.climbs:
             return
+        if self.scale == "auto":
+            _leave_alone([p for p in self.climbing.parameters if p.ndim <= 1])
         if self.ascent == "fixed" and ctx.clock.generation == 1 and ctx.clock.epoch == ctx.clock.step == 0:
             self.foresee(ctx)
         if self.late == "freeze":
@@ -209,7 +211,7 @@ class SEAL(Method):
             warnings.warn(
                 f"seal's ascent of {self.epochs * ctx.clock.steps} steps will move its layers by at most {moved:.1g} "
                 f"of their size, and forget nothing: scale={needed:.1g} would move them by {MOVED:g}, scale=auto "
-                "climbs as far as the paper, ascent=adaptive until they have forgotten",
+                "climbs until they have turned, ascent=adaptive until they have forgotten",
                 stacklevel=2,
             )
 
@@ -219,9 +221,8 @@ class SEAL(Method):
         total = self.epochs * ctx.clock.steps
         done = ctx.clock.epoch * ctx.clock.steps + ctx.clock.step + 1
         if self.ascent == "fixed":
-            loss = ctx.losses[-1].detach()
-            self.recent = loss if self.recent is None else torch.lerp(self.recent, loss, RECENT)
-            if done % max(1, total // LOOKS) == 0 and float(self.recent) >= math.log(ctx.target.outputs):
+            assert self.before is not None
+            if done % max(1, total // LOOKS) == 0 and cosine(self.before, self.climbing.parameters) <= TURNED:
                 ctx.log(ascent_steps=done)
                 self.turn_down(ctx)
             return
@@ -250,20 +251,20 @@ class SEAL(Method):
 
     def state_dict(self) -> dict[str, Any]:
         flags = {"climbs": self.climbs, "climbed": self.climbed}
-        return {"step": self.step, "start": self.start, "before": self.before, "recent": self.recent} | flags
+        return {"step": self.step, "start": self.start, "before": self.before} | flags
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step, self.start = state["step"], state["start"]
-        self.before, self.recent = state["before"], state["recent"]
+        self.before = state["before"]
         self.climbs, self.climbed = state["climbs"], state["climbed"]
 
 
 def automatic_scale(ctx: Context, epochs: int) -> float:
-    """The S with which an ascent of so many epochs has the paper's S·η·steps/(1 − μ), at most 1."""
+    """The S with which an ascent of so many epochs has the paper's S·η·steps/(1 − μ), at most 4."""
     if "betas" in ctx.optimizer.defaults:
         raise RequestError("scale=auto goes by the length of SGD's steps, and this optimiser's are normalised: give S")
     rate, momentum = _rate(ctx)
-    return min(1.0, PAPERS * (1 - momentum) / (rate * epochs * ctx.clock.steps))
+    return min(FASTEST, PAPERS * (1 - momentum) / (rate * epochs * ctx.clock.steps))
 
 
 def _rate(ctx: Context) -> tuple[float, float]:
@@ -272,9 +273,9 @@ def _rate(ctx: Context) -> tuple[float, float]:
     return group["base_lr"], group.get("momentum", 0.0)
 
 
-def cosine(first: list[Tensor], second: list[Tensor]) -> float:
+def cosine(first: Sequence[Tensor], second: Sequence[Tensor]) -> float:
     """Of the angle between two sets of weights, as two long vectors."""
-    one, other = (torch.cat([w.flatten().double() for w in each]) for each in (first, second))
+    one, other = (torch.cat([w.detach().flatten().double() for w in each]) for each in (first, second))
     return float(torch.nn.functional.cosine_similarity(one, other, dim=0))
 
 
