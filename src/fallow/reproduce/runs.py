@@ -39,7 +39,8 @@ def reproduce(name: str, folder: Path, *, seeds: int | None = None, data_dir: Pa
     check(how.get("engine", "local"), how.get("address"), how.get("workers"))
     module = import_module(f"fallow.reproduce.{TABLES[name].module}")
     data_dir = None if data_dir is None else data_dir.expanduser().resolve()  # workers may stand elsewhere
-    each = Runs(folder, data_dir, {"table": name, "fallow": versions()["fallow"]} | constants(module), how)
+    family = getattr(module, "FAMILY", name)  # tables that share their trainings may share a folder
+    each = Runs(folder, data_dir, {"table": family, "fallow": versions()["fallow"]} | constants(module), how)
     table: Table = module.run(name, seeds or module.SEEDS, data_dir, each)
     table.failed = each.failed
     return table

@@ -13,6 +13,7 @@ import torch
 
 from fallow.base.errors import RequestError, WorkError
 from fallow.base.files import expanded
+from fallow.core.engine import find_device
 from fallow.data import BUNDLED, Data, Examples, Files, load
 from fallow.data.content import together
 from fallow.experiment import Outcomes, Run, State, check, grid, run
@@ -108,6 +109,8 @@ def transfer(
         adapt=adapt, layer=layer, seed=seed,
     )  # fmt: skip
     check(engine, address, workers)
+    if engine == "local":
+        find_device(device)
     options: dict[str, Any] = {"train": train, "val": val, "size": size, "as_": as_, "seed": seed}
     how = {key: value for key, value in options.items() if value is not None}
     found = backbones(_list(runs), weights=None if weights is None else Path(weights), score=score)

@@ -22,7 +22,6 @@ from fallow.transfers.asked import NEIGHBOURS, Asked
 from fallow.transfers.backbones import Backbone, frozen
 
 FEATURES = "features"  # the folder in the experiment's where they are kept
-PARTS = ("train", "val", "test")
 
 
 def measure(
@@ -37,23 +36,24 @@ def measure(
     net = _frozen(network, where, loaded)
     kept = folder.parents[1] / FEATURES
     found: dict[str, list[Tensor]] = {}
-    for part in PARTS:
-        if (examples := getattr(loaded, part)) is not None:
-            heed()
-            for name, x in frozen_features(net, examples, kept, ask.layers).items():
-                found.setdefault(name, []).append(x)
+    parts = _parts(loaded)
+    for part in parts:
+        heed()
+        for name, x in frozen_features(net, part, kept, ask.layers).items():
+            found.setdefault(name, []).append(x)
     chosen = {name: found[name] for name in ask.layers or (LAST,)} if ask.layers is not None else dict(found)
     if ask.layers is None and torch.equal(found[LAST][0], found[list(found)[-2]][0]):
         del chosen[LAST]  # the last block's output is what the head looks at
-    answers = [y.y for y in (loaded.train, loaded.val, loaded.test) if isinstance(y, Examples | Files)]
     rows = []
-    for layer, parts in chosen.items():
+    for layer, pieces in chosen.items():
         heed()
-        said = {"layer": layer, "width": parts[0].shape[1]}
+        said = {"layer": layer, "width": pieces[0].shape[1]}
         if not ask.shots:
-            rows.append(said | {"shots": None} | probe(ask, *zip(parts, answers, strict=True)))
+            rows.append(
+                said | {"shots": None} | probe(ask, *((x, part.y) for x, part in zip(pieces, parts, strict=True)))
+            )
             continue
-        x, y = torch.cat(parts), torch.cat(answers)
+        x, y = torch.cat(pieces), _answers(loaded)
         for shots in ask.shots:
             heed()
             right = learn(x, drawn(ask, y, shots), ask.protocol, seed=ask.seed)
@@ -68,11 +68,15 @@ def adapted(
     """The accuracies of the episodes from ``first`` to before ``last``, with norms fine-tuned beside the head."""
     ask, loaded = _asked(asked), _loaded(data, json.dumps(load))
     net = _frozen(network, where, loaded)
-    parts = [part for part in (loaded.train, loaded.val, loaded.test) if isinstance(part, Examples | Files)]
-    y = torch.cat([part.y for part in parts])
-    whole = drawn(ask, y, shots)
-    used = torch.zeros(len(y), dtype=torch.bool)
-    used[torch.cat([rows[first:last].flatten() for rows in whole])] = True
+    whole = drawn(ask, _answers(loaded), shots)
+    return adapt_some(net, loaded, whole, range(first, last), ask.seed)
+
+
+def adapt_some(net: Frozen, data: Data, whole: Drawn, numbers: range, seed: int) -> list[float]:
+    """The accuracies of the episodes with these numbers; only the examples that they need are looked at."""
+    parts = _parts(data)
+    used = torch.zeros(sum(map(len, parts)), dtype=torch.bool)
+    used[torch.cat([rows[numbers.start : numbers.stop].flatten() for rows in whole])] = True
     place = used.cumsum(0) - 1  # among the examples that are used
     pieces = [
         x
@@ -81,10 +85,18 @@ def adapted(
     ]
     inputs, here = torch.cat(pieces), Drawn(*(place[rows] for rows in whole))
     found = []
-    for number in range(first, last):
+    for number in numbers:
         heed()
-        found.append(learn_affine(net.network, inputs, here, [number], seed=ask.seed))
+        found.append(learn_affine(net.network, inputs, here, [number], seed=seed))
     return torch.cat(found).tolist()
+
+
+def _parts(data: Data) -> list[Examples | Files]:
+    return [part for part in (data.train, data.val, data.test) if isinstance(part, Examples | Files)]
+
+
+def _answers(data: Data) -> Tensor:
+    return torch.cat([part.y for part in _parts(data)])
 
 
 def drawn(ask: Asked, y: Tensor, shots: int, names: list[str] | None = None) -> Drawn:
