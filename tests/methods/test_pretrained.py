@@ -112,3 +112,22 @@ def test_probe_fits_numbers_and_labels(weights: Path) -> None:
     assert fallow.fit(net, (x, y), "probe", target="numbers").last["test_rmse"] < 0.05
     net = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 2))
     assert fallow.fit(net, (x, (y > 1).float()), "probe", target="labels").last["val_loss"] < 0.3
+
+
+@pytest.mark.parametrize("redraw_from", ["weights", "init"])
+def test_what_is_redrawn_was_learned_before(redraw_from: str, images: Data, weights: Path) -> None:
+    """At the edge of a generation llf's late layers, statistics included, are those of the file; the head is new."""
+    ctx = prepare(NET, images, "llf", weights=weights, redraw_from=redraw_from, generations=2, epochs=1)
+    start = {name: tensor.clone() for name, tensor in ctx.model.state_dict().items()}
+    with torch.no_grad():
+        for tensor in ctx.model.state_dict().values():
+            tensor.add_(1)
+    late = [name for name in start if name.startswith(("conv3", "conv4", "dense"))]
+    ctx.clock.generation = 1
+    ctx.method.begin_generation(ctx)
+    now = ctx.model.state_dict()
+    again = [torch.equal(now[name], start[name]) for name in late]
+    assert all(again) if redraw_from == "weights" else not any(again[i] for i, n in enumerate(late) if "conv.w" in n)
+    assert not torch.equal(now["head.weight"], start["head.weight"])
+    assert not torch.equal(now["head.weight"], start["head.weight"] + 1)
+    assert torch.equal(now["conv1.conv.weight"], start["conv1.conv.weight"] + 1)

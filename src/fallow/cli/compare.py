@@ -69,6 +69,7 @@ def compare(
     augment: Annotated[str | None, typer.Option(help="none, flip, crop, flip+crop, auto or try")] = None,
     split: Annotated[str | None, typer.Option(help="where late layers begin: auto, layer3, 2 (blocks) or 0.5")] = None,
     freeze: options.Freeze = None,
+    redraw_from: options.RedrawFrom = "weights",
     settings: Annotated[
         str | None, typer.Option("--set", help="other settings of the training: 'clip=1,schedule=constant'")
     ] = None,
@@ -106,6 +107,7 @@ def compare(
     training = {
         "generations": generations, "epochs": epochs, "batch_size": batch_size, "optimizer": optimizer, "lr": lr,
         "weight_decay": weight_decay, "label_smoothing": label_smoothing, "augment": augment, "metric": metric,
+        "redraw_from": None if redraw_from == "weights" else redraw_from,
         **{key: as_split(given) for key, given in (("split", split), ("freeze", freeze)) if given is not None},
         **({} if settings is None else parse(f"set:{settings}")[1]),
     }  # fmt: skip

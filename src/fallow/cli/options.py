@@ -45,6 +45,9 @@ Split = Annotated[str, typer.Option(help="where late layers begin: layer3, 2 (bl
 Freeze = Annotated[
     str | None, typer.Option(help="where training begins: head, layer3, 2 (blocks) or 0.5; before it nothing changes")
 ]
+RedrawFrom = Annotated[
+    str, typer.Option(help="what is re-drawn of a pretrained network: its weights again, or init: drawn afresh")
+]
 Seed = Annotated[int, typer.Option(help="of the split, the initial weights and the order of the batches")]
 Resume = Annotated[bool, typer.Option("--resume", help="resume what is in --out")]
 Checkpoints = Annotated[float, typer.Option(help="seconds between two checkpoints")]

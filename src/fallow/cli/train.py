@@ -51,6 +51,7 @@ def train(
     split: options.Split = "auto",
     freeze: options.Freeze = None,
     weights: options.Weights = None,
+    redraw_from: options.RedrawFrom = "weights",
     keep: options.Train = None,
     val: options.Val = 0.2,
     test: options.Test = 0.2,

@@ -41,6 +41,7 @@ class Settings:
     augment: str = "auto"
     input_size: int | None = None  # pixels a side, for a pretrained network; None: its own
     freeze: str | int | float | None = None  # where training begins: a path, a number or a share of blocks, or "head"
+    redraw_from: str = "weights"  # that were learned before, where there are any; or "init": drawn afresh
     split: str | int | float = "auto"  # where late layers begin: a path, a number or a share of blocks; the papers'
     seed: int = 0
     evaluate_every: int = 1  # epochs between two looks at validation
@@ -50,6 +51,7 @@ class Settings:
         _known("optimizer", self.optimizer, OPTIMIZERS)
         _known("schedule", self.schedule, SCHEDULES)
         _known("precision", self.precision, PRECISIONS)
+        _known("redraw_from", self.redraw_from, ("weights", "init"))
         for name in ("generations", "epochs", "batch_size", "accumulate", "evaluate_every", "plateau"):
             require_whole(name, getattr(self, name))
         for name in ("lr", "momentum", "warmup", "label_smoothing"):

@@ -37,7 +37,7 @@ def fitted_head(
         heads = Head(torch.stack([head.weight for head in each], 1), torch.stack([head.bias for head in each], 1))
     else:
         seen = y.unique()  # a class without training examples is hardly ever the answer
-        found = logistic(x, torch.searchsorted(seen, y), penalties, axes=axes, tolerance=1e-6)
+        found = logistic(x, torch.searchsorted(seen, y), penalties, axes=axes, tolerance=1e-4)
         weight = found.weight.new_zeros(len(strengths), target.outputs, x.shape[1])
         bias = torch.full_like(weight[..., 0], np.log(FLOOR))
         weight[:, seen], bias[:, seen] = found.weight, found.bias
@@ -64,5 +64,5 @@ def _against_rest(x: Tensor, y: Tensor, penalties: Tensor, axes: Axes) -> Head:
     if len(y.unique()) == 1:
         odds = ((y.double().sum() + 0.5) / (len(y) + 1)).logit()
         return Head(penalties.new_zeros(len(penalties), x.shape[1]), odds.expand(len(penalties)))
-    both = logistic(x, y.long(), penalties, axes=axes, tolerance=1e-6)
+    both = logistic(x, y.long(), penalties, axes=axes, tolerance=1e-4)
     return Head(both.weight[:, 1] - both.weight[:, 0], both.bias[:, 1] - both.bias[:, 0])

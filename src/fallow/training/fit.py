@@ -31,7 +31,7 @@ from fallow.models.scaled import Scaled
 from fallow.problems import as_problem
 from fallow.training import augmentation
 from fallow.training.options import LOADING, FitOptions, with_signature
-from fallow.weights import own_initialiser
+from fallow.weights import Rewound, own_initialiser
 from fallow.weights.layers import layer_of
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -128,8 +128,8 @@ def fit(
     optimizer : "sgd", "adamw", an optimiser over the model's parameters, or a function that makes one.
     loss : of (output, targets); by default that of the target, cross-entropy with label smoothing for classes.
     metric : what decides which weights are best, "accuracy" for classes, "rmse" for numbers, …
-    weights : a file of pretrained weights to start from. What is re-drawn later comes from the
-        initialisation, not from this file.
+    weights : a file of pretrained weights to start from.
+    redraw_from : "weights" (what is re-drawn gets its pretrained values back, a new head is drawn), or "init".
     init : how fresh weights are drawn; by default as the model itself was initialised.
     train : keep this many training examples. ``val`` is the share carved from training for validation.
     target : "classes", "numbers", "labels" or "dense", where the answers do not show it (counts, for instance); of a
@@ -198,6 +198,8 @@ def prepare(
             "take --model lite0, or give --weights"
         )
     initialiser = init or own_initialiser(net, factory, pretrained=pretrained is not None)
+    if known and init is None and settings.redraw_from == "weights" and not isinstance(model, nn.Module):
+        initialiser = Rewound(net, known, initialiser)
     if settings.freeze is not None:
         net = problem.freeze(net, settings.freeze)
     ctx = Context(

@@ -60,6 +60,7 @@ class FitOptions(TypedDict, total=False):
     augment: str
     input_size: int | None
     freeze: str | int | float | None
+    redraw_from: str
     split: str | int | float
     seed: int
     evaluate_every: int

@@ -6,7 +6,7 @@ These functions know nothing of fallow's loop: they work in anyone's own.
 from fallow.weights.blocks import Block, find_blocks
 from fallow.weights.fixed_norm import FixedNorm, insert_norms
 from fallow.weights.groups import ascend, descend, exempt, split_groups
-from fallow.weights.initialisers import ByLayer, Fresh, Initialiser, Recorded, own_initialiser
+from fallow.weights.initialisers import ByLayer, Fresh, Initialiser, Recorded, Rewound, own_initialiser
 from fallow.weights.layers import execution_order, is_norm, layers
 from fallow.weights.masks import matrices, random_mask, smallest
 from fallow.weights.optimizer_state import reset_state
@@ -24,6 +24,7 @@ __all__ = [
     "Part",
     "Partition",
     "Recorded",
+    "Rewound",
     "ascend",
     "descend",
     "execution_order",

@@ -8,7 +8,7 @@ Public code re-draws every layer with its ``reset_parameters``. In a network tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -110,6 +110,31 @@ class Recorded:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Draw from what another process recorded."""
         self.tensors, self.by_reset = state["tensors"], set(state["by_reset"])
+
+
+class Rewound:
+    """Gives back what a pretrained model held at its start; what it had not learned before is drawn by ``inner``.
+
+    ``names`` are the tensors that were learned, statistics of norms among them.
+    """
+
+    def __init__(self, model: nn.Module, names: Iterable[str], inner: Initialiser) -> None:
+        state, self.inner = model.state_dict(), inner
+        self.start = {name: state[name].detach().cpu().clone() for name in names}
+
+    def draw(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+        """The values of the start, or drawn ones."""
+        drawn = self.inner.draw(layers)
+        return drawn | {name: self.start[name] for name in drawn if name in self.start}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the inner one keeps; the start is that of the weights, which a run names."""
+        return self.inner.state_dict() if hasattr(self.inner, "state_dict") else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """For the inner one."""
+        if hasattr(self.inner, "load_state_dict"):
+            self.inner.load_state_dict(state)
 
 
 def own_initialiser(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
 from fallow.weights.blocks import inside
-from fallow.weights.initialisers import ByLayer, Initialiser, own_initialiser, reset
+from fallow.weights.initialisers import ByLayer, Initialiser, Rewound, own_initialiser, reset
 from fallow.weights.layers import is_norm, join, layers
 from fallow.weights.optimizer_state import reset_state
 from fallow.weights.partition import Part
@@ -85,7 +85,8 @@ def redraw(
             torch._foreach_copy_(parameters, values)
     if optimizer is not None and optimizer_state == "reset":
         reset_state(optimizer, parameters, masks)
-    statistics = _reset_statistics(parts) if norm_buffers and where is None else []
+    start = init.start if isinstance(init, Rewound) else {}
+    statistics = _reset_statistics(parts, start) if norm_buffers and where is None else []
     return [*targets, *statistics]
 
 
@@ -128,13 +129,17 @@ def _check_masks(model: nn.Module, where: Mapping[str, Tensor]) -> None:
             )
 
 
-def _reset_statistics(parts: Mapping[str, nn.Module]) -> list[str]:
+def _reset_statistics(parts: Mapping[str, nn.Module], start: Mapping[str, Tensor]) -> list[str]:
     names = []
     for path, layer in parts.items():
         for own, buffer in layer._buffers.items():
             if buffer is not None and own in NORM_BUFFERS and is_norm(layer):
-                buffer.fill_(NORM_BUFFERS[own])
-                names.append(join(path, own))
+                name = join(path, own)
+                if name in start:
+                    buffer.copy_(start[name])
+                else:
+                    buffer.fill_(NORM_BUFFERS[own])
+                names.append(name)
     return names
 
 
