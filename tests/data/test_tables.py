@@ -76,6 +76,13 @@ def test_predict_on_the_raw_file_gives_the_recorded_outputs(tmp_path: Path) -> N
     )
     again = Predictor(tmp_path / "run", "last")(without)
     assert [p.label for p in again] == list(found.values())
+    odd = written(tmp_path / "odd.csv", age=["", 40, 40], ward=["north", "moon", "sun"], dose=[1, "", 1])
+    with pytest.warns(UserWarning, match="which all training rows have") as said:  # age had gaps there, too
+        assert len(Predictor(tmp_path / "run", "last")(odd)) == 3
+    assert [str(w.message).partition(": ")[2].partition(",")[0] for w in said] == [
+        "no known category in 'ward'", "no number in 'dose'",
+    ]  # fmt: skip
+    assert str(said[0].message).startswith(f"{odd}:1 and 1 more: ")
 
 
 def test_classes_categories_and_separators(tmp_path: Path) -> None:
@@ -152,7 +159,7 @@ def test_bad_files(tmp_path: Path) -> None:
         ("", "holds no rows"),
         ("a,b\n", "holds no rows"),
         ("a,a\n1,2\n", "two columns named 'a'"),
-        ("a,b\n1,2\n3\n", "row 2 of .* has 1 values for 2 columns"),
+        ("a,b\n1,2\n3\n", "line 3 of .* has 1 values for 2 columns"),
     ):
         (tmp_path / "t.csv").write_text(content)
         with pytest.raises(RequestError, match=says):

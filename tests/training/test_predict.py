@@ -93,6 +93,13 @@ def test_tables_numbers_and_labels(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("a,b,c\n1,2,three\n")
     with pytest.raises(RequestError, match="holds more than numbers"):
         numbers(tmp_path / "bad.csv")
+    (tmp_path / "gap.csv").write_text("a,b,c\n1,2,3\n4,,6\n7,8,nan\n1,2,3\n")  # rows with gaps are left out and told
+    found = numbers(tmp_path / "gap.csv")
+    assert [p.name.rpartition(":")[2] for p in found] == ["0", "3"]
+    assert found[0].label == found[1].label
+    assert list(found.failed) == [f"{tmp_path / 'gap.csv'}:{row}" for row in (1, 2)]
+    with pytest.raises(RequestError, match="gaps or values that are not finite"):
+        numbers(torch.tensor([[1.0, float("nan"), 2.0]]))
     y = torch.stack([x[:, 0] > 0, x[:, 1] > 0], 1).float()
     fallow.fit("mlp:hidden=16", (x, y), out=tmp_path / "labels", **(HOW | {"epochs": 20}))
     for p, wanted in zip(Predictor(tmp_path / "labels")(x[:10]), y[:10].tolist(), strict=True):

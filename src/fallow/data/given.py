@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from collections.abc import Iterable, Iterator
+from itertools import compress
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +22,7 @@ from fallow.data.layout import COLOURS, numeric
 from fallow.data.sources.npz import XS
 from fallow.data.sources.table import SUFFIXES as TABLES
 from fallow.data.sources.table import read_cells
-from fallow.data.tables import Table
+from fallow.data.tables import GAPS, Table
 
 
 class Given(NamedTuple):
@@ -45,19 +47,40 @@ def from_paths(
     for path in _files(paths, failed):
         try:
             if table is not None and path.suffix.lower() in TABLES:
-                some = table.encode(table.raw(read_cells(path), str(path)))
+                raw = table.raw(read_cells(path), str(path))
+                _strange(table, raw, path)
+                some = table.encode(raw)
             else:
                 some = _read(path, shape, pictures)
         except RequestError as error:
             failed[str(path)] = str(error)
             continue
-        names += [str(path)] if _is_image(path) else [f"{path}:{row}" for row in range(len(some))]
-        pieces.append(some)
+        rows = [str(path)] if _is_image(path) else [f"{path}:{row}" for row in range(len(some))]
+        whole = some.flatten(1).isfinite().all(1)
+        failed |= {name: f"{name} has a gap or a value that is not finite" for name in compress(rows, ~whole)}
+        if whole.any():
+            names += compress(rows, whole)
+            pieces.append(some[whole])
     if not pieces:
         reasons = list(failed.values())
         raise RequestError(reasons[0] if reasons else "there is nothing to predict: name files or folders")
     kinds = {piece.dtype for piece in pieces}
     return Given(names, torch.cat([p.float() for p in pieces] if len(kinds) > 1 else pieces), failed)
+
+
+def _strange(table: Table, raw: Tensor, path: Path) -> None:
+    """Say where rows lack what no training row lacked: a network cannot know what that means."""
+    missing = raw.isnan()
+    for column, lacking in zip(table.columns, missing.unbind(1), strict=True):
+        if not column.gaps and lacking.any():
+            first, count = int(lacking.nonzero()[0]), int(lacking.sum())
+            what = "known category" if column.categories else "number"
+            more = f" and {count - 1} more" if count > 1 else ""
+            warnings.warn(
+                f"{path}:{first}{more}: no {what} in {column.name!r}, which all training rows have; taken for "
+                f"{'none of them' if column.categories else f'the median, {column.median:g}'}",
+                stacklevel=2,
+            )
 
 
 def _files(paths: Iterable[str | Path], failed: dict[str, str]) -> Iterator[Path]:
@@ -143,7 +166,7 @@ def _csv(path: Path) -> Any:
     except (ValueError, IndexError):
         rows = rows[1:]
     try:
-        return np.array([[float(cell) for cell in row] for row in rows], dtype=np.float64)
+        return np.array([[float(cell) if cell.strip().lower() not in GAPS else np.nan for cell in row] for row in rows])
     except ValueError as error:
         raise RequestError(f"{path} holds more than numbers ({error}): give a row of features per example") from error
 

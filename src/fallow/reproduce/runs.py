@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from fallow.base.errors import RequestError, WorkError, unknown
+from fallow.base.files import expanded
 from fallow.base.numbers import SEEDS, require_whole
 from fallow.core.record import versions
 from fallow.experiment import Run, check, grid, run
@@ -38,7 +39,7 @@ def reproduce(name: str, folder: Path, *, seeds: int | None = None, data_dir: Pa
         require_whole("seeds", seeds, 1, SEEDS)
     check(how.get("engine", "local"), how.get("address"), how.get("workers"))
     module = import_module(f"fallow.reproduce.{TABLES[name].module}")
-    data_dir = None if data_dir is None else data_dir.expanduser().resolve()  # workers may stand elsewhere
+    data_dir = None if data_dir is None else expanded(data_dir).resolve()  # workers may stand elsewhere
     family = getattr(module, "FAMILY", name)  # tables that share their trainings may share a folder
     each = Runs(folder, data_dir, {"table": family, "fallow": versions()["fallow"]} | constants(module), how)
     table: Table = module.run(name, seeds or module.SEEDS, data_dir, each)

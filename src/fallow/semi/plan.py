@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from fallow.base.errors import RequestError, unknown
+from fallow.base.files import expanded
 from fallow.base.numbers import is_finite, require, require_whole
 from fallow.base.spec import parse
 from fallow.core.settings import Settings
@@ -103,9 +103,7 @@ class StudyPlan:
     def sources(self) -> dict[str, str]:
         """The places of the images, for workers that may stand elsewhere."""
         given = {key: value for key in SOURCES if (value := getattr(self, key)) is not None}
-        return {
-            key: value if bundled(value) else str(Path(value).expanduser().resolve()) for key, value in given.items()
-        }
+        return {key: value if bundled(value) else str(expanded(value).resolve()) for key, value in given.items()}
 
 
 def gather(plan: StudyPlan) -> Data:

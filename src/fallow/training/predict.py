@@ -111,6 +111,8 @@ class Predictor:
             examples = [examples]
         if isinstance(examples, Tensor | np.ndarray):
             x = shaped(numeric(examples, "x"), self.shape)
+            if not x.isfinite().all():
+                raise RequestError("x has gaps or values that are not finite: fill them, or leave those rows out")
             names, failed = [str(row) for row in range(len(x))], dict[str, str]()
         else:
             names, x, failed = from_paths(examples, self.shape, self.pictures, self.table)

@@ -11,6 +11,7 @@ import torch
 
 from fallow import models
 from fallow.base.errors import RequestError
+from fallow.base.files import expanded
 from fallow.data import Data
 from fallow.diagnose.subjects import finished, record_of
 from fallow.models.frozen import Frozen
@@ -44,7 +45,7 @@ def backbones(runs: Sequence[str | Path], *, weights: Path | None = None, score:
         raise RequestError(f"score is {score!r}: last or best would do")
     found: list[Backbone] = []
     for run in map(str, runs):
-        folder = Path(run).expanduser()
+        folder = expanded(run)
         if (folder / "runs").is_dir():
             found += [_of_run(each, score) for each in finished(folder)]
         elif folder.is_dir():
@@ -83,7 +84,7 @@ def _named(name: str, weights: Path | None) -> Backbone:
             f"{name} is neither a folder of fallow train or fallow compare nor a model: "
             f"{', '.join(models.MODELS)}, hf:…, timm:…, torchvision:… and module:factory are models"
         )
-    return Backbone(name, name, None if weights is None else str(Path(weights).expanduser().resolve()), model=name)
+    return Backbone(name, name, None if weights is None else str(expanded(weights).resolve()), model=name)
 
 
 def frozen(backbone: Backbone, data: Data, trusted: Collection[str] = (), size: int | None = None) -> Frozen:

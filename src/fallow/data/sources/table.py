@@ -79,13 +79,15 @@ def _csv(path: Path) -> Cells:
         text = content.decode("latin-1")
     lines = text.splitlines()
     separator = max(SEPARATORS, key=lines[0].count) if lines else ","
-    rows = [row for row in csv.reader(lines, delimiter=separator) if row]
-    if not rows:
+    reader = csv.reader(lines, delimiter=separator)
+    found = [(reader.line_num, row) for row in reader if row]
+    if not found:
         return {}
+    rows = [row for _, row in found]
     head = [name.strip() for name in rows[0]]
-    for number, row in enumerate(rows[1:], 1):
+    for number, row in found:
         if len(row) != len(head):
-            raise RequestError(f"row {number} of {path} has {len(row)} values for {len(head)} columns: correct it")
+            raise RequestError(f"line {number} of {path} has {len(row)} values for {len(head)} columns: correct it")
     columns = list(map(list, zip(*rows[1:], strict=True))) or [[] for _ in head]
     if separator != ",":
         columns = [_with_points(column) for column in columns]
