@@ -161,7 +161,7 @@ def test_paths_that_are_not_utf8(tmp_path: Path) -> None:
 def test_what_to_type_is_said() -> None:
     x, y = torch.randn(40, 3), torch.arange(40) % 2
     y[:2] = 2
-    with pytest.raises(RequestError, match=r"or say val=0 or test=0 \(--val 0, --test 0\)"):
+    with pytest.raises(RequestError, match=r"or say val=0 or test=0 \(fallow train --val 0, --test 0\)"):
         load((x, y))
     with pytest.raises(RequestError, match="leaves 1 of 32 examples for validation"):
         load((x, torch.arange(40) % 2), train=31)

@@ -161,7 +161,7 @@ def _check_sides(y: Tensor, kept: Tensor, carved: Tensor, classes: list[str] | N
             what = f"class {classes[int(missing[0])]!r}" if classes and len(missing) else "any example"
             raise RequestError(
                 f"no choice of whole groups leaves {what} to every part: take smaller groups, "
-                "or say val=0 or test=0 (--val 0, --test 0)"
+                "or say val=0 or test=0 (fallow train --val 0, --test 0)"
             )
 
 
@@ -184,5 +184,5 @@ def _check_counts(
             remedy += ", say target='numbers' if these are no classes"
         raise RequestError(
             f"{what} {int(counts[scarce])} of the {len(needs)} {'examples' if groups is None else 'groups'} that "
-            f"{', '.join(needs)} need: {remedy}" + (f", or say {spare} ({typed})" if spare else "")
+            f"{', '.join(needs)} need: {remedy}" + (f", or say {spare} (fallow train {typed})" if spare else "")
         )
