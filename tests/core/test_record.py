@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 import fallow
@@ -214,3 +215,15 @@ def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert fit(out, resume=True).generations  # the lock died with its holder
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff" * 80, {"test_last": torch.zeros(3)}, {"test_lost": torch.zeros(3), "test_y": torch.zeros(3)}],
+)
+def test_damaged_outputs_are_named_with_what_to_do(content: bytes | dict, tmp_path: Path) -> None:
+    named = {} if isinstance(content, bytes) else {name: torch.zeros(3) for name in content}
+    found = content if isinstance(content, bytes) else safetensors.torch.save(named)
+    (tmp_path / "outputs.safetensors").write_bytes(found)
+    with pytest.raises(WorkError, match=r"is damaged \(.*\): delete .*, and the same command trains it again"):
+        RunFolder(tmp_path).outputs()

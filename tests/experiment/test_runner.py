@@ -208,6 +208,13 @@ def test_a_folder_that_a_killed_process_had_just_made(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / ".token.txt.17.fallow").exists()
 
 
+def test_a_lost_token_is_written_anew(tmp_path: Path) -> None:
+    ran(grid(runs(1)), tmp_path)
+    (tmp_path / "token.txt").unlink()
+    ran(grid(runs(1)), tmp_path)
+    assert len((tmp_path / "token.txt").read_text()) == 32
+
+
 def test_another_experiment_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     ran(grid(runs(1)), out, identity={"epochs": 2, "shape": (1, 8)})

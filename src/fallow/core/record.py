@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -102,7 +103,10 @@ class RunFolder:
             why = "a line holds no epoch"
         except (OSError, ValueError) as error:
             why = str(error)
-        raise WorkError(f"{path} is damaged ({why}): delete {self.path}, and the same command trains it again")
+        raise WorkError(self._damaged(path, why))
+
+    def _damaged(self, path: Path, why: str) -> str:
+        return f"{path} is damaged ({why}): delete {self.path}, and the same command trains it again"
 
     def append(self, row: dict[str, Any]) -> None:
         """Add one epoch to ``metrics.jsonl``."""
@@ -146,7 +150,18 @@ class RunFolder:
     def outputs(self) -> dict[str, Tensor]:
         """``val_last``, ``test_best``, … with ``val_y`` and ``test_y``; empty where none were kept."""
         path = self.path / "outputs.safetensors"
-        return safetensors.torch.load_file(path) if path.exists() else {}
+        if not path.exists():
+            return {}
+        try:
+            found = safetensors.torch.load_file(path)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise WorkError(self._damaged(path, str(error))) from error
+        for name in found:
+            part, _, what = name.partition("_")
+            y = found.get(f"{part}_y")
+            if what not in ("last", "best", "y") or y is None or len(found[name]) != len(y):
+                raise WorkError(self._damaged(path, f"it holds {name}"))
+        return found
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write the outcome: the last thing that a run does."""

@@ -29,7 +29,7 @@ def home(folder: Path, what: str) -> Iterator[Store]:
     token = folder / TOKEN
     # a process that was killed as it began left its lock at most
     strangers = [path for path in folder.glob("*") if path.name != LOCK and not files.is_leftover(path)]
-    if strangers and not token.exists():
+    if strangers and not (token.exists() or (folder / DATABASE).is_file()):  # a lost token is written anew
         raise RequestError(f"{folder} holds other files and no {what}: choose an empty or a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"another process is at work in {folder}: wait for it, or choose another --out"

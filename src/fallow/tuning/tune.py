@@ -117,6 +117,7 @@ def tune(
     training does. For ``engine``, ``address``, ``workers``, ``device`` and ``watch`` see :func:`fallow.experiment.run`;
     ``told`` hears what was understood of the data.
     """
+    experiment.check(engine, address, workers)
     if per not in PER:
         raise unknown("value for per", per, PER)
     for name, value, least, most in (("grid", grid, 2, SEEDS), ("seeds", seeds, 1, SEEDS), ("inner", inner, 1, MOST)):
