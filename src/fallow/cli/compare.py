@@ -77,6 +77,9 @@ def compare(
     address: options.Address = None,
     workers: options.Workers = None,
     device: options.Device = "auto",
+    transfer_to: Annotated[
+        list[str] | None, typer.Option(help="other data on which every method's features are probed; may be repeated")
+    ] = None,
     diagnose: Annotated[
         bool, typer.Option("--diagnose", help="the report says why too: curvature, depth, margins, flatness")
     ] = False,
@@ -141,6 +144,7 @@ def compare(
 
             done = package.execute(
                 whole, folder, engine=engine, address=address, workers=workers, device=device, diagnose=diagnose,
+                transfer_to=transfer_to or (),
                 began=began, watch=live.show, diagnosing=diagnosing,
             )  # fmt: skip
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from fallow.comparison.transfer import columns
 from fallow.comparison.tuning import UNTUNED, cost
 from fallow.report.shown import Shown
 
@@ -75,6 +76,10 @@ def _print(setting: Setting, comparison: Comparison) -> None:
         if learner.data == setting.data:
             mean = shown.full(learner.mean, 2)
             rows.append((learner.name, str(len(learner.test)), mean, *[""] * (len(HEAD) - 4), "yardstick"))
+    found = comparison.transfers.get(setting.name)
+    for name in columns(found, setting.rows[0].method):  # before the verdict
+        cells = [columns(found, row[0]).get(name, "") for row in rows[1:]]
+        rows = [(*row[:-1], cell, row[-1]) for row, cell in zip(rows, (name, *cells), strict=True)]
     if not any(row[CALIBRATED] for row in rows[1:]):
         rows = [row[:CALIBRATED] + row[CALIBRATED + 2 :] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

@@ -65,6 +65,7 @@ def compare(
     workers: int | None = None,
     device: str = "auto",
     diagnose: bool = False,
+    transfer_to: Names = (),
     watch: Callable[[State], None] | None = None,
 ) -> Comparison:
     """Compare methods on data at equal compute, and say with statistics which helps.
@@ -96,6 +97,7 @@ def compare(
     out : the folder of the comparison, by default comparisons/NAME.
     engine, address, workers, device : where the runs work, see :func:`fallow.experiment.run`.
     diagnose : the report says why, too.
+    transfer_to : other data; every method's features are probed on them, with a verdict against the control.
     watch : called with the experiment's state several times a second.
 
     """
@@ -130,8 +132,9 @@ def compare(
     )
     where = Path(out) if out is not None else default_folder(plan)
     return execute(
-        plan, where, engine=engine, address=address, workers=workers, device=device, diagnose=diagnose, watch=watch
-    )
+        plan, where, engine=engine, address=address, workers=workers, device=device, diagnose=diagnose,
+        transfer_to=(transfer_to,) if isinstance(transfer_to, str) else transfer_to, watch=watch,
+    )  # fmt: skip
 
 
 def _names(given: Names) -> tuple[str, ...]:
@@ -147,6 +150,7 @@ def execute(
     workers: int | None = None,
     device: str = "auto",
     diagnose: bool = False,
+    transfer_to: Sequence[str] = (),
     began: Callable[[Comparison], None] | None = None,
     watch: Callable[[State], None] | None = None,
     diagnosing: Callable[[str, float], None] | None = None,
@@ -154,19 +158,23 @@ def execute(
     """Run what a plan lacks, and leave the verdicts, the winner's model and ``report.html`` in ``out``.
 
     ``diagnose`` adds to the report why: curvature, depth, margins, flatness, and whether they order the methods as
-    accuracy does. ``began`` is called once before the first run, ``watch`` several times a second, ``diagnosing`` with
-    what is being diagnosed and the share that is done. Killed anywhere, the same call goes on; with more methods,
+    accuracy does; ``transfer_to`` what the methods' features are worth on other data. ``began`` is called once before
+    the first run, ``watch`` several times a second, ``diagnosing`` with what is being diagnosed and the share that is
+    done. Killed anywhere, the same call goes on; with more methods,
     seeds, data sets or models in the plan, only what is missing runs.
     """
     import joblib
 
     from fallow.comparison.policy import epochs, policy
     from fallow.comparison.run import begun
+    from fallow.comparison.transfer import check as check_targets
+    from fallow.comparison.transfer import transferred
     from fallow.comparison.yardsticks import measured
     from fallow.core.engine import find_device
     from fallow.experiment import check, epochs_done
 
     check(engine, address, workers)
+    check_targets(transfer_to)
     slots = workers or joblib.cpu_count()
     if engine == "local":
         find_device(device)
@@ -191,6 +199,9 @@ def execute(
         seconds = (experiment.store.read("seconds") or 0.0) + comparison.state.seconds()
         experiment.store.write("seconds", seconds)
         comparison.yardsticks = measured(comparison, experiment.store)
+        if transfer_to:
+            how = {"engine": engine, "address": address, "workers": workers, "device": device}
+            comparison.transfers = transferred(comparison, transfer_to, **how)
         found = _diagnose(comparison, diagnosing) if diagnose else None
         _report(comparison, seconds, found)
     return comparison
@@ -199,6 +210,7 @@ def execute(
 def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> None:
     from fallow.comparison.best import keep
     from fallow.comparison.page import About, write
+    from fallow.comparison.transfer import sections
     from fallow.core.record import versions
     from fallow.report.shown import Shown
 
@@ -223,6 +235,7 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
         budget=plan.budget,
         seconds=seconds,
         yardsticks=comparison.yardsticks,
+        transfers=sections(comparison.transfers),
     )
     named = [comparison.named(entry) for entry in comparison.entries.values()]
     write(comparison.folder, findings, named, best, about, found, Shown.of(comparison.metric))

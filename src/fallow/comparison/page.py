@@ -50,6 +50,7 @@ class About:
     budget: str  # what is equal: "passes" or "steps"
     seconds: float  # the whole comparison
     yardsticks: Sequence[Measured] = ()
+    transfers: Sequence[Section] = ()  # what features are worth on other data
 
 
 def write(
@@ -103,6 +104,7 @@ def _page(
         sections.append(Section("All settings together", [say.together(_across(findings.across))], "across"))
     if about.yardsticks:
         sections.append(Section("Yardsticks", _yardsticks(about, shown), "yardsticks"))
+    sections += about.transfers
     if diagnosis is not None:
         sections.append(Section("Why", _why(diagnosis), "why"))
     if best is not None:

@@ -28,6 +28,7 @@ from fallow.evaluate.metrics import LOSS, Metric
 from fallow.experiment import Experiment, Run, State, opened
 from fallow.problems import as_problem
 from fallow.report.shown import Shown
+from fallow.transfers.transfer import Transfer
 
 FEW = 64  # examples on which trainings behind frozen layers are tried before the first run
 
@@ -41,6 +42,7 @@ class Comparison:
     loaded: dict[str, Any]  # source → Data, of the first seed
     state: State = field(default_factory=State)
     yardsticks: list[Measured] = field(default_factory=list)  # what ordinary learners reach on the same splits
+    transfers: dict[str, Transfer] = field(default_factory=dict)  # by setting: what features are worth on other data
 
     def __repr__(self) -> str:
         data, done = " and ".join(self.labels.values()), len(self.state.outcomes)
@@ -267,6 +269,7 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
                     for setting in findings.settings
                     for each in setting.ensembles
                 ],
+                "transfer": {name: each.describe() for name, each in comparison.transfers.items()},
                 "across": across,
                 "winner": dataclasses.asdict(findings.winner) if findings.winner else None,
             }

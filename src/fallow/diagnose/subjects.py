@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from fallow.data.targets import Numbers, Target
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
 from fallow.training.predict import Predictor
+
+TRIAL = re.compile(r"-trial\d+-(short|whole)$")  # how `fallow.comparison.tuning` names them
 
 
 @dataclass
@@ -92,8 +95,9 @@ def _expand(run: Path) -> list[Path]:
 
 
 def finished(comparison: Path) -> list[Path]:
-    """The folders of a comparison's runs that are done."""
+    """The folders of a comparison's runs that are done; trials of settings raced for nothing."""
     folders = sorted(path.parent for path in comparison.glob("runs/*/result.json"))
+    folders = [folder for folder in folders if not TRIAL.search(folder.name)]
     if not folders:
         raise RequestError(f"{comparison} is a comparison without a finished run: let it go on first")
     return folders

@@ -36,7 +36,9 @@ class Backbone:
     data: str = ""  # that it was trained on
 
 
-def backbones(runs: Sequence[str | Path], *, weights: Path | None = None, score: str = "last") -> list[Backbone]:
+def backbones(
+    runs: Sequence[str | Path | Backbone], *, weights: Path | None = None, score: str = "last"
+) -> list[Backbone]:
     """The networks of runs, of all methods and seeds of comparisons, and of models by name.
 
     Runs that differ in nothing but their seed share a row.
@@ -44,8 +46,11 @@ def backbones(runs: Sequence[str | Path], *, weights: Path | None = None, score:
     if score not in SCORES:
         raise RequestError(f"score is {score!r}: last or best would do")
     found: list[Backbone] = []
-    for run in map(str, runs):
-        folder = expanded(run)
+    for given in runs:
+        if isinstance(given, Backbone):
+            found.append(given)
+            continue
+        run, folder = str(given), expanded(str(given))
         if (folder / "runs").is_dir():
             found += [_of_run(each, score) for each in finished(folder)]
         elif folder.is_dir():

@@ -23,7 +23,7 @@ def write(found: Transfer, command: str = "") -> Path:
     """Write ``transfer.html`` into the folder; its path."""
     assert found.folder is not None
     findings = found.findings
-    sections = [_section(findings, column) for column in findings.columns]
+    sections = [section(findings, column) for column in findings.columns]
     if curves := _curves(findings):
         sections.insert(0, curves)
     page = Page(
@@ -41,7 +41,8 @@ def write(found: Transfer, command: str = "") -> Path:
     return page.write(found.folder / "transfer.html")
 
 
-def _section(findings: Findings, column: Column) -> Section:
+def section(findings: Findings, column: Column) -> Section:
+    """The table of a column, and its figure."""
     entries = findings.of(column)
     columns: list[Head] = [*head(findings)[:-1], (head(findings)[-1], "")]
     rows = [[*row(findings, entry)[:-1], said(entry.verdict, entry.verdict)] for entry in entries]

@@ -49,7 +49,7 @@ class Transfer:
 
 
 def transfer(
-    runs: Names,
+    runs: Names | Sequence[Backbone],
     to: Names,
     *,
     protocol: str | None = None,
@@ -202,7 +202,7 @@ def _collected(runs: Sequence[Run], outcomes: Outcomes) -> list[dict[str, Any]]:
     return [{"layer": "", "shots": shots, "values": values} for shots, values in found.items()]
 
 
-def _list(given: Names) -> list[str | Path]:
+def _list(given: Any) -> list[Any]:
     return [given] if isinstance(given, str | Path) else list(given)
 
 
