@@ -18,6 +18,7 @@ NAMES = {
     "transfer": "few-shot episodes in the span of their supports against a loop of SGD (four minutes)",
     "augment": "strong and weak augmentation against Pillow, and a meta-update against a step (a minute)",
     "diagnose": "the largest eigenvalue against PyHessian, neighbours against scikit-learn (four minutes)",
+    "labels": "what twice the labels would bring, forecast and measured (four minutes)",
     "race": "a simulation of the race: false verdicts, power, method runs, coverage (three minutes)",
     "attack": "malformed requests and damaged folders: tracebacks, hangs and accepted nonsense (six minutes)",
     "resume": "runs killed at random moments and resumed: the share that ends with the same bits (20 minutes)",

@@ -40,6 +40,9 @@ def compare(
     folds: Annotated[
         int | None, typer.Option(help="cross-validation: so many seeds test on every example once (default: carved)")
     ] = None,
+    labels: Annotated[
+        bool, typer.Option("--labels", help="what would more labels bring? trains on 25, 50 and 75 % of them, too")
+    ] = False,
     plan: Annotated[Path | None, typer.Option(help="a TOML file; flags override it")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a first look: four seeds, a quarter of the epochs")] = False,
     budget: Annotated[
@@ -100,7 +103,7 @@ def compare(
     flags = {
         "data": data, "methods": None if methods is None else split_names(methods), "models": named, "seeds": seeds,
         "seed": seed, "same": same, "minutes": minutes, "prove_worse": prove_worse or None, "tune": tune,
-        "folds": folds, "quick": quick or None,
+        "folds": folds, "labels": labels or None, "quick": quick or None,
         "budget": budget, "score": score, "train": train, "val": val, "size": size, "strict": strict or None,
         "as_": as_, "groups": groups, "target": target, "drop": drop,
         "weights": None if weights is None else str(weights),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fallow.cli.display import duration, say
 from fallow.cli.live import title
+from fallow.comparison.policy import races
 from fallow.comparison.tuning import WORK as TRIAL
 from fallow.comparison.tuning import said
 from fallow.evaluate.race import visible
@@ -114,6 +115,8 @@ def line(comparison: Comparison, run: Run) -> str:
         training = {key: run.arguments["settings"].get(key) for key in ("lr", "weight_decay")}
         on_trial = {key: value for key, value in (run.arguments.get("own", {}) | training).items() if value is not None}
         what += f" on trial ({said(on_trial) or 'as it is'})"
+    if "keep" in run.arguments["load"]:
+        what += f" on {run.arguments['load']['keep']} labels"
     score = f"validation {shown.full(found.val, 2)}" if run.work == TRIAL else f"test {shown.full(found.test, 2)}"
     return f"{what}: {f'failed: {found.reason}' if found.reason else score} in {found.seconds:.1f} s"
 
@@ -138,8 +141,8 @@ def table(comparison: Comparison) -> Any:
                 for run in comparison.state.runs.values()
                 if (run.arguments["data"], run.arguments["method"]) == (source, method)
             ]
-            names = [run.name for run in asked if run.work != TRIAL]
-            trials = len(asked) - len(names)
+            names = [run.name for run in asked if races(run)]
+            trials = sum(run.work == TRIAL for run in asked)
             tried = sum(run.work == TRIAL and run.name in comparison.state.outcomes for run in asked)
             found = [entries[name] for name in names if name in entries]
             scores = [o.test for o in found if o.test is not None]

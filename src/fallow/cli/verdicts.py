@@ -26,6 +26,8 @@ def verdicts(comparison: Comparison, findings: Findings) -> None:
         print(f"\n{setting.name}")
         _print(setting, comparison)
         _tuning(setting, comparison.plan.tune)
+        if setting.labels is not None:
+            print(setting.labels.sentence())
     if findings.across is not None and findings.across.methods:
         _across(findings.across)
     print(f"\n{findings.sentence}")

@@ -40,6 +40,7 @@ def compare(
     exploratory: Sequence[str] = (),
     tune: int = 0,
     folds: int = 0,
+    labels: bool = False,
     quick: bool = False,
     budget: str = "passes",
     score: str = "last",
@@ -85,6 +86,7 @@ def compare(
     exploratory : methods that were not asked about from the start; those that a later call adds are so by themselves.
     tune : so many trials of settings for each runner, the controls included, on two seeds that then do not race.
     folds : so many seeds are the folds of one partition, so that each example is a test example in one of them.
+    labels : what would more labels bring? The control and the best method also train on 25, 50 and 75 % of them.
     quick : a first look, with a quarter of the epochs.
     budget : what is equal between the methods, "passes" (forward-backward) or "steps".
     score : which epoch counts, the "last", or the "best" on validation.
@@ -115,6 +117,7 @@ def compare(
         exploratory=tuple(exploratory),
         tune=tune,
         folds=folds,
+        labels=labels,
         quick=quick,
         budget=budget,
         score=score,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fallow.comparison.ensemble import Ensemble
+from fallow.comparison.labels import Labels
 from fallow.comparison.race import ACCURACY, BASELINE, Entry, Rules, plain
 from fallow.comparison.tree import Tree, grow
 from fallow.comparison.tuning import Tuned
@@ -88,6 +89,7 @@ class Setting:
     race: Race
     budget: str = "passes"  # what is equal between the methods: "passes" or "steps"
     metric: Metric = ACCURACY
+    labels: Labels | None = None  # what more of them would bring
     ensembles: list[Ensemble] = field(default_factory=list)  # of the control and the best method on validation
 
     @property

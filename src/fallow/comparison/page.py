@@ -32,8 +32,12 @@ if TYPE_CHECKING:
     from fallow.comparison.yardsticks import Measured
     from fallow.diagnose.run import Diagnosis
 
-OURS = re.compile(r"(.+-)?(ranking|to-control|to-normal|race|cost|curves|confusion)\.svg")
+OURS = re.compile(r"(.+-)?(ranking|to-control|to-normal|race|cost|curves|labels|confusion)\.svg")
 BESIDE = {"results.csv": "every run", "summary.csv": "every method", "figures/": "SVG"}
+LABELS = (
+    "The control and the best method, trained again with as many steps on nested parts of the training examples: a "
+    "power law through the errors, and what all that fit say of twice the labels, not of more."
+)
 CLASSES = 20  # more would not be legible as a heat map
 CONFUSIONS = 10  # lines of the table
 
@@ -133,6 +137,9 @@ def _inside(say: Any, part: View, level: int, explain: bool, shown: Shown) -> li
     found.append(Section("Settings", _tuned(part.setting), f"{part.anchor}-settings"))
     if part.race:
         found.append(Section("The race", [say.race(part, explain)], f"{part.anchor}-race"))
+    if part.labels and part.setting.labels:
+        body = [paragraph(part.setting.labels.sentence()), paragraph(LABELS, kind="note"), figure(part.labels)]
+        found.append(Section("More labels", body, f"{part.anchor}-labels"))
     if part.calibration:
         found.append(Section("Calibration", [say.calibration(part)], f"{part.anchor}-calibration"))
     if part.curves:

@@ -23,7 +23,7 @@ METHODS = ("llf", "seal", "lw", "fam", "sam", "ema", "swa", "mixup", "cutmix", "
 SEEDS, QUICK_SEEDS = 20, 4  # the most that may be spent on a method
 STEPS = 200  # of the optimiser in a generation, where the epochs are not given; a quarter of it for a quick look
 GROW = ("data", "methods", "models", "seeds")  # an existing comparison may be asked for more of these
-FREE = ("looks", "exploratory", "minutes", "prove_worse")  # these follow, or only say how long the race goes on
+FREE = ("looks", "exploratory", "minutes", "prove_worse", "labels")  # these follow, or say how long it goes on
 LONGEST = 80  # letters of a part of a file's name
 BUDGETS = {"passes": "forward-backward passes", "steps": "steps of the optimiser"}
 SCORES = {"last": "after the last epoch", "best": "at the best epoch on validation"}
@@ -49,6 +49,7 @@ class Plan:
     exploratory: tuple[str, ...] = ()  # methods that the guarantee does not cover: they came after a look
     tune: int = 0  # trials of settings for each runner, the controls included; 0: as they are
     folds: int = 0  # so many seeds are the folds of one partition: each example is a test example in one of them
+    labels: bool = False  # what would more of them bring?
     quick: bool = False
     budget: str = "passes"
     score: str = "last"
@@ -199,7 +200,8 @@ class Plan:
                     "choose another --out"
                 )
         union: dict[str, Any] = {key: tuple(dict.fromkeys([*stored[key], *mine[key]])) for key in GROW[:3]}
-        both = dataclasses.replace(self, **union, seeds=max(stored["seeds"], self.seeds))
+        more = {"seeds": max(stored["seeds"], self.seeds), "labels": stored["labels"] or self.labels}
+        both = dataclasses.replace(self, **union, **more)
         if not looked:
             return both
         beyond = both.seeds > stored["looks"][-1]

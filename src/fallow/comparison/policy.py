@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from fallow.comparison import labels
 from fallow.comparison.plan import Plan, model_for, settings_for, slug
 from fallow.comparison.race import BASELINE, Entry, rounds
 from fallow.comparison.tuning import Tuned, Tuning, with_settings
@@ -41,22 +42,50 @@ def policy(
             entries = [
                 entry(each, plan.score, metric)
                 for each in ended.values()
-                if (each.run.work, each.run.arguments["data"], each.run.arguments["model"]) == (WORK, source, model)
+                if races(each.run) and (each.run.arguments["data"], each.run.arguments["model"]) == (source, model)
             ]
             rules, test = plan.rules(metric), data.describe()["sizes"]["test"]
             race = rules.race(plan.methods, entries, test, data.overlap, metric)
             seconds = {method: speed(cell[method, 0]) for method in plan.methods}
             baseline = BASELINE if BASELINE in plan.methods else None
             now = list(rounds(race, rules.scores(entries, metric), seconds, baseline))[-1:]
-            found += [
-                with_settings(cell[who], chosen.get(who[0], {}))
-                for each in now
-                for who in each
-                if cell[who].name not in ended
-            ]
+            here = [cell[who] for each in now for who in each if cell[who].name not in ended]
+            if not here and plan.labels and plan.seeds > 1:
+                examples, found_here = data.describe()["sizes"]["train"], labels.runners(entries, metric)
+                here = [run for run in labels.wanted(cell, examples, found_here, plan.seeds) if run.name not in ended]
+            found += [with_settings(run, chosen.get(run.arguments["method"], {})) for run in here]
         return found if plan.minutes is None else speed.within(60 * plan.minutes * workers, found)
 
     return wanted
+
+
+def races(run: Run) -> bool:
+    """Whether a run is part of the race: no trial of settings, and on all labels."""
+    return run.work == WORK and "keep" not in run.arguments["load"]
+
+
+def learned(
+    plan: Plan, loaded: Mapping[str, Any], ended: Outcomes, metric: Metric
+) -> dict[Setting, labels.Labels | None]:
+    """What labels are worth, by data set and model."""
+    entries: dict[Setting, list[Entry]] = {}
+    parts: dict[Setting, dict[tuple[str, int, int], float | None]] = {}
+    for each in ended.values():
+        asked = each.run.arguments
+        source, model = asked["data"], asked["model"]
+        examples = loaded[source].describe()["sizes"]["train"]
+        if each.run.work == WORK:
+            made = entry(each, plan.score, metric)
+            kept = asked["load"].get("keep", examples)
+            parts.setdefault((source, model), {})[made.method, kept, made.seed] = made.test
+        if races(each.run):
+            entries.setdefault((source, model), []).append(made)
+    return {
+        (source, model): labels.learned(
+            labels.runners(here, metric), parts[source, model], loaded[source].describe()["sizes"]["train"], metric
+        )
+        for (source, model), here in entries.items()
+    }
 
 
 def tuned(plan: Plan, loaded: Mapping[str, Any], ended: Outcomes, metric: Metric) -> dict[Setting, dict[str, Tuned]]:

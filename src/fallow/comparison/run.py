@@ -17,8 +17,9 @@ from fallow.base import files, notebook
 from fallow.base.errors import RequestError
 from fallow.comparison.ensemble import complete
 from fallow.comparison.findings import Findings, find
+from fallow.comparison.labels import Labels
 from fallow.comparison.plan import Plan, settings_for
-from fallow.comparison.policy import WORK, entry, runs, tuned
+from fallow.comparison.policy import entry, learned, races, runs, tuned
 from fallow.comparison.race import Entry, plain
 from fallow.comparison.work import absolute, read
 from fallow.comparison.yardsticks import Measured, said
@@ -71,7 +72,7 @@ class Comparison:
     @property
     def runs(self) -> list[Run]:
         """Every run of the race, in the order of the plan."""
-        return [run for run in self.state.runs.values() if run.work == WORK]
+        return [run for run in self.state.runs.values() if races(run)]
 
     @property
     def entries(self) -> dict[str, Entry]:
@@ -124,6 +125,11 @@ class Comparison:
             for setting in found.settings:
                 for row in setting.rows:
                     row.tuned = by_label[setting.data, setting.model].get(row.method)
+        if self.plan.labels:
+            curves = learned(self.plan, self.loaded, self.state.outcomes, self.metric)
+            shown = {(labels[source], model): here for (source, model), here in curves.items()}
+            for setting in found.settings:
+                setting.labels = shown[setting.data, setting.model]
         found.beaten = said(found.settings, self.yardsticks)
         sources = {label: source for source, label in labels.items()}
         for setting in found.settings:
@@ -166,6 +172,8 @@ def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder:
     for source in loaded:
         if folder.resolve().is_relative_to(absolute(source, os.getcwd())):
             raise RequestError(f"{folder} is inside the data {source}: choose another --out")
+    if plan.labels and (plan.seeds < 2 or plan.fewshot):
+        raise RequestError("labels needs labelled examples and 2 seeds or more, to tell how far a curve can be trusted")
     kinds = {data.target.kind: source for source, data in loaded.items()}
     if len(kinds) > 1:
         (one, first), (other, second) = list(kinds.items())[:2]
@@ -270,8 +278,23 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
                     for each in setting.ensembles
                 ],
                 "transfer": {name: each.describe() for name, each in comparison.transfers.items()},
+                "labels": [
+                    {"data": setting.data, "model": setting.model, **_curves(setting.labels)}
+                    for setting in findings.settings
+                    if setting.labels is not None
+                ],
                 "across": across,
                 "winner": dataclasses.asdict(findings.winner) if findings.winner else None,
             }
         )
     )
+
+
+def _curves(found: Labels) -> dict[str, Any]:
+    """What labels are worth, as plain values."""
+    both = {
+        key: {"method": each.method, "labels": each.labels, "scores": each.scores, "twice": each.twice._asdict()}
+        for key, each in (("control", found.control), ("best", found.best))
+        if each is not None
+    }
+    return both | {"worth": found.worth, "sentence": found.sentence()}

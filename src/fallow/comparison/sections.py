@@ -45,6 +45,7 @@ class View:
     expected: int  # runs a method, so that a row with fewer is known to be incomplete
     calibration: list[list[str]]  # the rows of its table
     race: Drawing | None = None
+    labels: Drawing | None = None
     control: Differences | None = None
     normal: Differences | None = None
     curves: list[Drawing] = field(default_factory=list)
@@ -79,6 +80,10 @@ def section(folder: Path, setting: Setting, outcomes: Sequence[Entry], anchor: s
     says = f"Mean {test} with 95 % interval: " + "; ".join(f"{b.label} {b.words}" for b in found)
     made.files["ranking"] = intervals.forest(found, f"{setting.name}: test {shown.words}", test, says, shown=shown)
     made.race = made.files["race"] = track(setting)
+    if setting.labels is not None:
+        drawn_labels = setting.labels.drawing(f"{setting.name}: {shown.axis('test')} by labels")
+        assert drawn_labels is not None
+        made.labels = made.files["labels"] = drawn_labels
     made.control = _comparison(made, "control", [(row, row.to_control) for row in done], shown)
     made.normal = _comparison(made, "normal", [(row, row.to_normal) for row in done], shown)
     made.cost = [

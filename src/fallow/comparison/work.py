@@ -68,15 +68,18 @@ def _load(source: str, options: str, seed: int, version: str) -> Any:
 def read(source: str, seed: int, options: dict[str, Any]) -> Any:
     """The data of a seed; with ``rest``, the images whose labels are not kept stay as unlabelled ones.
 
-    With ``folds``, so many seeds one after another are the folds of one partition.
+    With ``folds``, so many seeds one after another are the folds of one partition; ``keep`` keeps so many of the
+    training examples, of which fewer are always among more.
     Tasks for validation and test are the same for every seed.
     """
-    from fallow.data import budget, load
+    from fallow.data import budget, fewer, load
     from fallow.data.tasks.load import load_tasks
 
     if "tasks" in options:
         return load_tasks(source, **options["tasks"])
     how = dict(options)
+    if kept := how.pop("keep", None):
+        return fewer(read(source, seed, how), kept, seed)
     if number := how.pop("folds", 0):
         seed, how["fold"] = seed // number, (seed % number, number)
     if not how.pop("rest"):

@@ -1,7 +1,7 @@
 """Data: from whatever the user has to batches on a device. Source → split → stream."""
 
 from fallow.data.augment import POLICIES
-from fallow.data.budget import FOREIGN, UNKNOWN, add_unlabelled, budget, mix_in, set_apart
+from fallow.data.budget import FOREIGN, UNKNOWN, add_unlabelled, budget, fewer, mix_in, set_apart
 from fallow.data.bundled import BUNDLED, Bundled, bundled
 from fallow.data.examples import Data, Examples, Files, Part
 from fallow.data.load import load
@@ -28,6 +28,7 @@ __all__ = [
     "add_unlabelled",
     "budget",
     "bundled",
+    "fewer",
     "load",
     "mix_in",
     "set_apart",

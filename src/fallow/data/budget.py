@@ -13,9 +13,10 @@ from torch import Tensor
 from fallow.base.errors import RequestError, unknown
 from fallow.base.files import expanded
 from fallow.base.seeds import mix as mix_seeds
-from fallow.data.examples import Data, Examples
+from fallow.data.examples import Data, Examples, Files
 from fallow.data.images import SUFFIXES, decode
 from fallow.data.load import load
+from fallow.data.parts import strata_of
 from fallow.data.split import stratified
 
 UNKNOWN, FOREIGN = -1, -2  # in place of the label of an unlabelled image: not known, or of none of the classes
@@ -66,6 +67,26 @@ def budget(
         x, y = x[places], y[places]
     notes.append(f"{labels} of {len(train)} training labels were kept; {len(x)} images are unlabelled.")
     return replace(data, train=train.subset(chosen), val=kept_val, unlabelled=Examples(x, y), notes=data.notes + notes)
+
+
+def fewer(data: Data, examples: int, seed: int = 0) -> Data:
+    """The data with so many of their training examples, in proportion by class; fewer are always among more.
+
+    >>> whole = load("digits")
+    >>> few, more = (set(map(tuple, fewer(whole, n).train.x.flatten(1).tolist())) for n in (100, 300))
+    >>> len(few), few < more
+    (100, True)
+    """
+    train = data.train
+    if not isinstance(train, Examples | Files) or not 0 < examples <= len(train):
+        raise RequestError(f"{examples} of the {data.name} training examples cannot be kept: they are no such number")
+    strata = strata_of(data.target, train.y)
+    shuffled = torch.randperm(len(strata), generator=torch.Generator().manual_seed(mix_seeds(seed, 6)))
+    by_class = shuffled[torch.argsort(strata[shuffled], stable=True)]
+    counts = strata[by_class].unique_consecutive(return_counts=True)[1]
+    rank = torch.arange(len(strata)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    order = torch.argsort(rank / counts.repeat_interleave(counts), stable=True)  # one of each, then evenly
+    return replace(data, train=train.subset(by_class[order[:examples]].sort().values))
 
 
 def add_unlabelled(data: Data, source: Any) -> Data:
