@@ -120,7 +120,7 @@ def test_peak_memory_is_what_was_held_at_one_time() -> None:
 
 def test_memory_of_solvers() -> None:
     """CG with a given damping and Neumann do not grow with their products; the automatic damping keeps its space."""
-    learner = iml_cost.problem(100)
+    learner = iml_cost.problem(100, iml_cost.PLANS["iml-table4.4"])
     A, b = iml_exact.system(learner)
     size = 4 * len(b) / 1e6
 

@@ -31,7 +31,8 @@ TABLES: dict[str, Entry] = {
     "fam-reparametrisation": Entry(
         "fam_reparametrisation", "FAM, section 2", "rescaling changes SAM's sharpness, not relative flatness", 0.2
     ),
-    "fam-table1": Entry("fam_table1", "FAM, table 1", "plain training, SAM and FAM, scaled down", 2),
+    "fam-table1": Entry("fam_table1", "FAM, table 1", "plain training, SAM and FAM, scaled down", 30),
+    "fam-lambda": Entry("fam_table1", "FAM, section 4", "the gain on validation of every λ", 6),
     "iml-table5.1": Entry(
         "iml_table51", "Thesis, table 5.1", "supervised, FixMatch and the Confidence Network, scaled down", 12
     ),
@@ -52,6 +53,7 @@ TABLES: dict[str, Entry] = {
     "iml-table4.3": Entry("iml_weight", "IML, table 4.3", "the same on MNIST with 32 hidden units", 3),
     "iml-figure4.1": Entry("iml_exact", "IML, figure 4.1", "solvers against the exact inverse, along a training", 2.5),
     "iml-table4.4": Entry("iml_cost", "IML, tables 4.4-6", "memory and time of the solvers", 1),
+    "iml-table4.9": Entry("iml_cost", "IML, tables 4.9-10", "the same for a decay per layer", 2),
     "iml-table4.7": Entry("iml_layer", "IML, table 4.7", "a decay per layer on MNIST, scaled down", 3.5),
     "iml-table4.8": Entry("iml_layer", "IML, table 4.8", "a decay per layer on CIFAR-10, with its control", 3.5),
     "iml-ablation": Entry("iml_ablation", "IML, section 4.2.4", "fewer steps between meta-updates, scaled down", 3.5),

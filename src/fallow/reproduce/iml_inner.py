@@ -233,3 +233,8 @@ def stopped(looks: Sequence[Look], patience: int = 15) -> Look:
         if waited == patience:
             break
     return best
+
+
+def converged(looks: Sequence[Look]) -> float:
+    """The number of the look at which the validation accuracy was best, from 1: the thesis' convergence epoch."""
+    return 1.0 + max(range(len(looks)), key=lambda i: looks[i].val)

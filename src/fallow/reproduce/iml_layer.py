@@ -22,7 +22,7 @@ from statistics import mean
 
 from fallow.hypergradients import CG, T1T2, Identity, Neumann, Schedule
 from fallow.hypergradients.solution import Solver
-from fallow.reproduce.iml_inner import ClampedCG, Learner, Look, learn, sets, source
+from fallow.reproduce.iml_inner import ClampedCG, Learner, Look, converged, learn, sets, source
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Table, cell
@@ -46,6 +46,11 @@ ROWS: dict[str, Solver | None] = {
     "CG (10), damped": CG(10),
 }
 COLUMNS = ("training", "validation", "test")
+CONVERGED = "best at look"  # of one before every meta-update: the convergence epoch of table 4.10, of up to 50
+CONVERGENCE = {
+    "Identity": 41.67, "T1-T2": 30.426, "Neumann (3)": 30.33, "Neumann (50)": 4.0, "CG (3), guarded": 36.33,
+    "CG (10), guarded": 0.33,
+}  # fmt: skip
 PAPER: dict[str, dict[str, tuple[float, ...]]] = {
     "mnist": {
         BASELINE: (94.78, 94.82, 94.42),
@@ -108,6 +113,10 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
             change = None if theirs is None or row == BASELINE else theirs - first
             shown.agrees = direction(row, column, change, gains).agrees
             cells.append(shown)
+        theirs = CONVERGENCE.get(row) if data == "cifar10_sub" else None
+        when = cell(row, CONVERGED, theirs, [converged(looks) for looks in runs], 0)
+        when.agrees = None  # the thesis had more than twice as many
+        cells.append(when)
     learned = ", ".join(
         f"{row} {mean(at[row, seed][0].decay for seed in done):.2g} → "
         f"{mean(at[row, seed][-1].decay for seed in done):.2g}"
