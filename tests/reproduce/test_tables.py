@@ -26,6 +26,7 @@ from fallow.reproduce import (
     l2f_figures,
     l2f_sinusoid,
     lw_ablation,
+    lw_budget,
     lw_diagnosed,
     lw_table1,
     lw_table5,
@@ -54,6 +55,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lw_tables, "METHODS", {"BL": "long", "FC": "fc", "LW": "lw"})
     monkeypatch.setattr(lw_tables, "MODELS", {"scnn": "scnn:width=2,dense=4"})
     monkeypatch.setattr(lw_tables, "PAPER", {("none", "scnn"): (0.3, 1.1)})
+    monkeypatch.setattr(lw_budget, "BUDGETS", (1, 2))
+    monkeypatch.setattr(lw_budget, "EPOCHS", 1)
+    monkeypatch.setattr(lw_budget, "ROUNDS", 2)
+    monkeypatch.setattr(lw_budget, "MODEL", "mlp:hidden=4,4")
+    monkeypatch.setattr(lw_budget, "METHODS", {"BL": "long", "LW": "lw"})
+    monkeypatch.setattr(lw_budget, "PROGRESS", 0.0)
+    few = {"rate": (0.03,), "decay": (1e-5,), "dropout": (0.0,), "start": ("he",)}
+    monkeypatch.setattr(lw_budget, "GRID", lw_budget.GRID | few)
     monkeypatch.setattr(seal_tables, "EPOCHS", 2)
     monkeypatch.setattr(seal_ascent, "EPOCHS", 4)
     monkeypatch.setattr(seal_ascent, "GENERATIONS", 2)

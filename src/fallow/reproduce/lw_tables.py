@@ -5,11 +5,14 @@ fallow reproduce lw-table3 [--data-dir DIR]      which method beats which signif
 
 The paper has six data sets of 3,000 to 12,000 images at 224 × 224 pixels, and K = 4, 13, 7, 16 rounds. Here there are
 narrow networks of its four families (resnet18 for resnet50) and four rounds for all, on 300 digits and, with
---data-dir, 500 images each of fashion_mnist and cifar10_sub. As in the paper: no label smoothing, the rate halved on
-plateaus of the validation loss, rounds that end early, dropout of 0.25, and the baseline has as many epochs as the
-others. Absolute accuracies cannot agree. A cell of table 2 is the mean gain on the baseline over data sets and seeds,
-beside the paper's over its data sets; it agrees when it has the paper's sign, two standard errors from 0. The training
-accuracy at the end is told: a network that does not fit its examples has nothing to forget.
+--data-dir, 500 images each of fashion_mnist and cifar10_sub. VGG16's fifteen layers have no shortcuts: at a width of 8
+and with layer normalisation what they give hardly depends on the example at first, and in 16 epochs SGD learns nothing
+(training accuracy 10 %); with batch normalisation, which keeps examples apart, it does (97 %). As in the paper: no
+label smoothing, the rate halved on plateaus of the validation loss, rounds that end early, dropout of 0.25, and the
+baseline has as many epochs as the others. Absolute accuracies cannot agree. A cell of table 2 is the mean gain on the
+baseline over data sets and seeds, beside the paper's over its data sets; it agrees when it has the paper's sign, two
+standard errors from 0. The training accuracy at the end is told: a network that does not fit its examples has nothing
+to forget.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ GENERATIONS, EPOCHS = 4, 12
 METHODS = {"BL": "long", "WELSR": "welsr", "DSD": "dsd", "WELS": "wels", "FC": "fc", "LW": "lw"}
 MODELS = {
     "scnn": "scnn:width=8,dense=64",
-    "vgg16": "vgg16:width=8,dense=64",
+    "vgg16": "vgg16:width=8,dense=64,norm=batch",
     "mobilenet": "mobilenet:width=8",
     "resnet": "resnet18:width=8,norm=layer",
 }

@@ -35,12 +35,12 @@ LOWER = "largest eigenvalue"  # which the paper says is lower for SEAL, and high
 PROBES, STEPS = 4, 120
 
 
-def trained(data: str, train: int, method: str, seed: int) -> tuple[Any, Any, Any]:
+def trained(data: str, train: int, method: str, seed: int, smoothing: float = 0.1) -> tuple[Any, Any, Any]:
     """A trained model, and its training and test examples as it takes them."""
     loaded = load(data, train=train, seed=seed)
     result = fit(
         MODEL, loaded, method, seed=seed, generations=GENERATIONS, epochs=EPOCHS, evaluate_every=EPOCHS,
-        augment="none", test_at_end=True, observer=heed,
+        augment="none", label_smoothing=smoothing, test_at_end=True, observer=heed,
     )  # fmt: skip
     parts = []
     for part in (loaded.train, loaded.test):
