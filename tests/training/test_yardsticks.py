@@ -14,9 +14,11 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from fallow.data import Data, load
 from fallow.evaluate.heads import principal
+from fallow.models import build
+from fallow.models.lite0 import published
 from fallow.models.scaled import Scaled
 from fallow.models.yardsticks import rebuilt
-from fallow.training.yardsticks import KS, Yardstick, yardsticks
+from fallow.training.yardsticks import KS, Yardstick, on_pretrained, yardsticks
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,8 @@ def test_classes(digits: Data) -> None:
     assert list(found) == ["majority", "logistic", "k-NN", "extra trees"]
     x, y = scaled(digits, "train"), digits.train.y.numpy()
     penalty = found["logistic"].chosen["strength"] * float(principal(torch.from_numpy(x)).scale)
-    theirs = LogisticRegression(C=1 / penalty, tol=1e-8, max_iter=5000).fit(x, y).predict_proba(scaled(digits, "test"))
+    exact = LogisticRegression(C=1 / penalty, tol=1e-8, max_iter=5000).fit(x.astype(np.float64), y)
+    theirs = exact.predict_proba(scaled(digits, "test").astype(np.float64))
     ours = digits.target.decode(found["logistic"].outputs["test"]).numpy()
     np.testing.assert_allclose(ours, theirs, atol=2e-3)
     k = int(found["k-NN"].chosen["k"])
@@ -136,3 +139,29 @@ def test_without_validation_there_is_still_a_yardstick() -> None:
     found = by_name(load("digits", train=100, val=0.0))
     assert set(found["k-NN"].outputs) == {"test", "test_y"}
     assert found["k-NN"].chosen == {"k": 5}
+
+
+@pytest.mark.skipif(published() is None, reason="the extra pretrained is not installed")
+def test_pictures_have_a_yardstick_on_pretrained_features(tmp_path: Path) -> None:
+    """Its outputs are those of lite0 with the head that was found."""
+    draw = torch.Generator().manual_seed(0)
+    y = torch.arange(24) % 2
+    x = torch.randint(0, 100, (24, 3, 16, 16), generator=draw)
+    x[y == 1, 0] += 150  # red ones
+    data = load((x.to(torch.uint8).numpy(), y.numpy()))
+    (found,) = on_pretrained(data, folder=tmp_path)
+    assert (found.name, found.inputs) == ("logistic on lite0 features", "lite0")
+    assert found.metrics["test"]["accuracy"] == 1
+    network = build("lite0", shape=(3, 16, 16), classes=2).eval()
+    with torch.no_grad():
+        network.head.weight.copy_(found.network.weight)
+        network.head.bias.copy_(found.network.bias)
+        whole = Scaled(network, torch.tensor([127.0] * 3), torch.tensor([128.0] * 3), 128)(data.test.x)
+    torch.testing.assert_close(found.outputs["test"], whole, rtol=1e-3, atol=1e-3)
+    assert on_pretrained(load("digits", train=50)) == []  # no photographs: 8 pixels a side
+
+
+def test_without_the_weights_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fallow.training.yardsticks.published", lambda: None)
+    x, y = torch.randint(0, 256, (20, 3, 16, 16)).to(torch.uint8).numpy(), (torch.arange(20) % 2).numpy()
+    assert on_pretrained(load((x, y))) == []

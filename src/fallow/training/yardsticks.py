@@ -8,16 +8,18 @@ extra trees      300 trees (Geurts et al. 2006), up to 1,024 values          bag
 boosted trees    histogram boosting (Ke et al. 2017), of tables              boosted, takes inputs as they are
 ===============  ==========================================================  ==============================
 
-``inputs`` are raw values, or features that are given. Masks have the majority alone.
+``inputs`` are raw values, or what lite0, which knows ImageNet's photographs, makes of pictures. Masks have the majority
+alone.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,10 +27,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fallow.data import Data, Part, Stream, Target, stream
+from fallow.data import Data, Examples, Files, Part, Stream, Target, stream
 from fallow.evaluate.metrics import Metric
+from fallow.models.cut import HEAD
+from fallow.models.features import front_features
 from fallow.models.linear import FLOOR, best_of, fitted_head, standardised
+from fallow.models.lite0 import published
 from fallow.models.yardsticks import Constant, Linear, Neighbours
+from fallow.problems import Labelled
 
 Parts = dict[str, tuple[Tensor, Tensor]]  # scaled examples and answers of train, val and test
 Learned = tuple[str, dict[str, float], Callable[[Tensor], Tensor], dict[str, Any]]  # name, chosen, outputs, kept
@@ -36,6 +42,7 @@ Learned = tuple[str, dict[str, float], Callable[[Tensor], Tensor], dict[str, Any
 KS = (20, 10, 5, 3, 1)
 UNSEEN = 5  # the k that is taken where there is no validation to choose by
 TREES, SMALL = 300, 1024  # trees of a forest, and the most values an example has that a forest is grown on
+SEEN = 16  # pixels a side from which on a network that knows photographs may see something
 MOST = 1 << 28  # values of all examples that are still held in memory at once
 
 
@@ -82,6 +89,27 @@ def on_features(
     if inputs == "raw" and parts["train"][0].shape[1] <= SMALL:
         learners += [partial(_forest, parts, target, seed, boosted) for boosted in (False, True)[: 1 + table]]
     return [_judged(learner, parts, target, inputs) for learner in learners]
+
+
+def on_pretrained(data: Data, *, metric: str | None = None, folder: Path | None = None) -> list[Yardstick]:
+    """Logistic regression, or ridge, on what lite0 makes of pictures; none without its weights (extra: pretrained).
+
+    What it makes of them is computed once and kept in ``folder``, for other splits of the same examples, too.
+    """
+    held = {name: part for name, part in _parts(data).items() if isinstance(part, Examples | Files)}
+    enough = data.pictures and min(data.shape[1:]) >= SEEN and "train" in held and data.target.kind != "dense"
+    if not enough or published() is None:
+        return []
+    start = time.perf_counter()
+    problem = Labelled(data)
+    with torch.random.fork_rng():
+        network = problem.network("lite0").module
+    problem.freeze(network, HEAD)
+    assert problem.cut is not None
+    front = problem.cut.front
+    parts = {name: (front_features(front, part, problem.data, folder), part.y) for name, part in held.items()}
+    found = _judged(partial(_linear, parts, data.target, data.target.metric(metric)), parts, data.target, "lite0")
+    return [replace(found, name=f"{found.name} on lite0 features", seconds=time.perf_counter() - start)]
 
 
 def _judged(learner: Callable[[], Learned], parts: Parts, target: Target, inputs: str) -> Yardstick:
