@@ -90,6 +90,7 @@ def test_what_cannot_be_measured_is_named_and_the_rest_is_measured(runs) -> None
         (["nowhere"], "holds no run"),
         (["RUN", "--what", "dpeth"], "did you mean 'depth'"),
         (["RUN", "--weights", "first"], "last or best"),
+        (["RUN", "RUN"], "is given twice"),
         (["RUN", "--examples", "0"], "a whole number from 1"),
         (["RUN", "--data", "synthetic"], "has changed since"),
     ],

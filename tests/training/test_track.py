@@ -84,7 +84,7 @@ def test_mlflow(images: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     client = MlflowClient.made.pop()
     assert expected(result.history) <= set(client.metrics)
     assert (client.params["epochs"], client.ended) == (2, "one")
-    assert client.uri == (tmp_path / "track").as_uri()
+    assert client.uri == f"sqlite:///{tmp_path / 'track' / 'mlflow.db'}"
 
 
 def test_the_command_line_resumes_a_tracked_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

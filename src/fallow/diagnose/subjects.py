@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,10 @@ def subjects(
     is imported because a record says so.
     """
     found: list[Subject] = []
-    for folder in (one for run in runs for one in _expand(run)):
+    folders = [one for run in runs for one in _expand(run)]
+    if twice := [folder for folder, count in Counter(map(Path.resolve, folders)).items() if count > 1]:
+        raise RequestError(f"{twice[0]} is given twice: once would do")
+    for folder in folders:
         record = record_of(folder)
         loaded = _load(record, data, folder)
         train, test = (_examples(part, loaded, examples, folder) for part in (loaded.train, loaded.test))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
 
 KINDS = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow"}  # and the module that writes
+DATABASE = "mlflow.db"  # MLflow no longer writes plain files
 
 
 class Tracker:
     """An observer of ``fit`` that writes the metrics of every epoch for TensorBoard or MLflow into a folder.
 
-    Look at them with ``tensorboard --logdir FOLDER`` or ``mlflow ui --backend-store-uri FOLDER``. A resumed training
-    is written from its first epoch on.
+    Look at them with ``tensorboard --logdir FOLDER`` or ``mlflow ui --backend-store-uri
+    sqlite:///FOLDER/mlflow.db``. A resumed training is written from its first epoch on.
 
     >>> tracker = Tracker("tensorboard", "runs/mine/track")  # doctest: +SKIP
     >>> fallow.fit("mlp", "digits", observer=tracker)  # doctest: +SKIP
@@ -81,7 +83,8 @@ class _TensorBoard:
 class _MLflow:
     def __init__(self, module: Any, folder: Path, settings: dict[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.client = module.MlflowClient(tracking_uri=folder.resolve().as_uri())
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of every table that it makes
+        self.client = module.MlflowClient(tracking_uri=f"sqlite:///{folder.resolve() / DATABASE}")
         self.run = self.client.create_run("0", run_name=folder.resolve().parent.name).info.run_id
         for key, value in settings.items():
             self.client.log_param(self.run, key, value)
