@@ -183,9 +183,8 @@ def test_bad_requests_are_refused_in_one_line(home: Path, run: Run) -> None:
     llf, to = home / "comparison/runs/llf-1", ["--to", home / "other.npz", "--workers", 1]
     dense = home / "dense"
     if not dense.exists():
-        x, y = torch.zeros(12, 1, 4, 4), torch.arange(2).repeat(96).view(12, 4, 4)
-        net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 1))
-        fallow.fit(net, (x, y), target="dense", epochs=1, generations=1, out=dense)
+        x, y = torch.rand(12, 1, 16, 16), torch.arange(2).repeat(1536).view(12, 16, 16)
+        fallow.fit("unet:width=2", (x, y), target="dense", epochs=1, generations=1, out=dense)
     np.savez(home / "numbers.npz", x=np.random.rand(40, 5).astype("float32"), y=np.random.rand(40))
     np.savez(home / "features.npz", x=np.random.rand(40, 5).astype("float32"), y=np.arange(40) % 2)
     for words, line in (
@@ -197,7 +196,7 @@ def test_bad_requests_are_refused_in_one_line(home: Path, run: Run) -> None:
         ),
         ([llf, "--to", home / "features.npz"], "examples have shape 5 and the network takes 1×8×8: only images"),
         ([llf, "--to", home / "numbers.npz"], "numbers holds numbers: transfer tells classes apart"),
-        ([dense, *to], "is not fallow's own"),
+        ([dense, *to], "the model ends in a Conv2d: features are what a linear layer at the end sees"),
         ([llf, *to, "--layer", "conv9"], "unknown block 'conv9': did you mean"),
         ([llf, *to, "--protocol", "seal", "--shots", "1"], "seal is a probe: leave --shots out"),
         ([llf, *to, "--protocol", "cdfsl"], "cdfsl is for episodes: say of how many shots"),

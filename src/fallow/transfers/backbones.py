@@ -113,12 +113,12 @@ def frozen(backbone: Backbone, data: Data, trusted: Collection[str] = (), size: 
 
 
 def _pretrained(backbone: Backbone, data: Data, size: int | None) -> Frozen:
+    if backbone.weights is not None:
+        return _loaded(backbone, data)
     problem = as_problem(data)
     with torch.random.fork_rng():  # the head is drawn, and never used
         torch.manual_seed(0)
         network = problem.network(backbone.model, size).module
-    if backbone.weights is not None:
-        return _loaded(backbone, data)
     if models.catalogued(backbone.model) and getattr(network, "inputs", None) is None:
         raise RequestError(f"{backbone.model} has no weights of its own: give --weights FILE, or the folder of a run")
     known = problem.data  # with the size and the scale that the network knows

@@ -45,7 +45,10 @@ def section(findings: Findings, column: Column) -> Section:
     """The table of a column, and its figure."""
     entries = findings.of(column)
     columns: list[Head] = [*head(findings)[:-1], (head(findings)[-1], "")]
-    rows = [[*row(findings, entry)[:-1], said(entry.verdict, entry.verdict)] for entry in entries]
+    cells = [row(findings, entry) for entry in entries]
+    rows = [
+        [*c[:-1], said(e.verdict or "control", c[-1]) if c[-1] else ""] for c, e in zip(cells, entries, strict=True)
+    ]
     bars = [
         Bar(
             entry.row, entry.estimate.mean, entry.estimate.low, entry.estimate.high, list(entry.means.values()),
