@@ -196,3 +196,17 @@ def test_a_control_that_always_fails_is_none(tmp_path: Path) -> None:
     assert counts["long"] == 4
     assert counts["restart"] == max(counts["ema"], counts["llf"])
     assert seeds_of(raced(plan(few, "ema", seeds=6), fails)) == {"normal": 4, "long": 4, "ema": 4}
+
+
+def test_what_needs_pretrained_weights_runs_with_networks_that_have_them(tmp_path: Path) -> None:
+    asked = plan(
+        arrays(tmp_path / "x.npz"), "probe", "mixup", models=("auto", "lite0"), settings={"freeze": "head"}, seeds=1
+    )
+    found = {}
+    for run in every(asked):
+        model, method, settings = (run.arguments[key] for key in ("model", "method", "settings"))
+        found.setdefault(model, {})[method] = settings.get("freeze")
+    assert found == {
+        "mlp": {"normal": None, "long": None, "mixup": None},
+        "lite0": {"normal": "head", "long": "head", "probe": "head", "mixup": "head"},
+    }

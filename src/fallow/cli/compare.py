@@ -22,7 +22,7 @@ def compare(
     methods: Annotated[
         str | None, typer.Option(help="names with settings, separated by commas or spaces: 'llf,seal:scale=0.1'")
     ] = None,
-    models: Annotated[str | None, typer.Option(help="names with settings; default by the data")] = None,
+    models: Annotated[str | None, typer.Option(help="names with settings: auto,lite0; auto by the data")] = None,
     seeds: Annotated[
         int | None, typer.Option(help="the most to spend on a method (default 20; 4 with --quick)")
     ] = None,

@@ -22,6 +22,7 @@ from fallow.evaluate.race import FURTHEST, looks_until
 METHODS = ("llf", "seal", "lw", "fam", "sam", "ema", "swa", "mixup", "cutmix", "dropout")
 SEEDS, QUICK_SEEDS = 20, 4  # the most that may be spent on a method
 STEPS = 200  # of the optimiser in a generation, where the epochs are not given; a quarter of it for a quick look
+AUTO = "auto"  # names the model that fits the data
 GROW = ("data", "methods", "models", "seeds")  # an existing comparison may be asked for more of these
 FREE = ("looks", "exploratory", "minutes", "prove_worse", "labels")  # these follow, or say how long it goes on
 LONGEST = 80  # letters of a part of a file's name
@@ -217,7 +218,11 @@ def refuse_foreign(stored: Iterable[Any], named: Iterable[str], where: Path) -> 
 
     known = {name.strip() for name in named}
     for name in stored:
-        if isinstance(name, str) and name.strip().partition(":")[0] not in MODELS and name.strip() not in known:
+        if (
+            isinstance(name, str)
+            and name.strip().partition(":")[0] not in (*MODELS, AUTO)
+            and name.strip() not in known
+        ):
             raise RequestError(f"{where} names the model {name!r}, which is not fallow's own: add --models {name}, too")
 
 

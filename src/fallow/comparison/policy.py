@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from fallow.comparison import labels
-from fallow.comparison.plan import Plan, model_for, settings_for, slug
+from fallow.comparison.plan import AUTO, Plan, model_for, settings_for, slug
 from fallow.comparison.race import BASELINE, Entry, rounds
 from fallow.comparison.tuning import Tuned, Tuning, with_settings
 from fallow.evaluate.metrics import Metric
@@ -45,8 +45,9 @@ def policy(
                 if races(each.run) and (each.run.arguments["data"], each.run.arguments["model"]) == (source, model)
             ]
             rules, test = plan.rules(metric), data.describe()["sizes"]["test"]
-            race = rules.race(plan.methods, entries, test, data.overlap, metric)
-            seconds = {method: speed(cell[method, 0]) for method in plan.methods}
+            methods = [method for method in plan.methods if (method, 0) in cell]
+            race = rules.race(methods, entries, test, data.overlap, metric)
+            seconds = {method: speed(cell[method, 0]) for method in methods}
             baseline = BASELINE if BASELINE in plan.methods else None
             now = list(rounds(race, rules.scores(entries, metric), seconds, baseline))[-1:]
             here = [cell[who] for each in now for who in each if cell[who].name not in ended]
@@ -120,6 +121,7 @@ def _tunings(plan: Plan, settings: Mapping[Setting, Mapping[tuple[str, int], Run
         setting: {
             method: Tuning([here[method, seed - plan.first] for seed in plan.held], plan.tune, plan.settings)
             for method in methods
+            if (method, 0) in here
         }
         for setting, here in settings.items()
     }
@@ -167,6 +169,7 @@ def runs(plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]) -> 
     Where these are to be equal, a method that needs several in a step has fewer epochs.
     """
     from fallow.methods import build
+    from fallow.models import starts_trained
 
     found: list[Run] = []
     for source in plan.data:
@@ -176,10 +179,16 @@ def runs(plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]) -> 
         steps = data.per_epoch if plan.fewshot else -(-examples // settings["batch_size"])
         for seed in (*plan.held, *range(plan.first, plan.first + plan.seeds)):
             here = []
-            for model in plan.models or (data.model if plan.fewshot else model_for(data.shape),):
+            for name in plan.models or (AUTO,):
+                model = name if name != AUTO else data.model if plan.fewshot else model_for(data.shape)
+                learned_before = plan.weights is not None or starts_trained(model)
                 for spec in plan.methods:
                     method = build(spec)
                     own = dict(settings)
+                    if not learned_before and len(plan.models) > 1:
+                        if any(part.pretrained for part in method.parts):
+                            continue  # it runs with the others
+                        own.pop("freeze", None)
                     generations, each = method.plan(settings["generations"], settings["epochs"])
                     if plan.budget == "passes" and method.passes != 1:
                         each = max(1, round(each / method.passes))

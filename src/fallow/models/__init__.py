@@ -46,6 +46,7 @@ __all__ = [
     "from_library",
     "learned",
     "load_weights",
+    "starts_trained",
 ]
 
 
@@ -123,6 +124,17 @@ def catalogued(name: str) -> bool:
     (True, False, False)
     """
     return name.strip().partition(":")[0] in MODELS
+
+
+def starts_trained(name: str) -> bool:
+    """Whether a network of this name brings weights that were trained before.
+
+    >>> [starts_trained(name) for name in ("lite0", "lite0:pretrained=false", "scnn:width=8", "hf:somewhere")]
+    [True, False, False, True]
+    """
+    kind, _, rest = name.strip().partition(":")
+    inner, settings = parse(rest if kind in LIBRARIES and rest else name.strip())
+    return (kind in LIBRARIES or inner == "lite0") and settings.get("pretrained", True) is True
 
 
 def _check_size(name: str, settings: dict[str, Any], make: Callable[[], Model]) -> None:
