@@ -52,8 +52,8 @@ def estimate(comparison: Comparison, workers: int) -> str:
 
     By runs that ended before, or by a few steps of the plainest method on each data set with each model.
     """
+    from fallow.comparison.minutes import paces
     from fallow.comparison.policy import Speed, runs
-    from fallow.training.pace import seconds_per_pass
 
     plan, ended, now = comparison.plan, comparison.state.outcomes, list(comparison.state.runs.values())
     whole = [
@@ -62,18 +62,11 @@ def estimate(comparison: Comparison, workers: int) -> str:
         if run.arguments["seed"] >= plan.first
     ]
     rate = Speed(ended).rate
-    paces: dict[tuple[str, str], float] = {}
-    for asked in (run.arguments for run in whole if rate is None):
-        setting = asked["data"], asked["model"]
-        if setting not in paces and asked["method"] == plan.methods[0]:
-            paces[setting] = seconds_per_pass(
-                asked["model"], comparison.loaded[asked["data"]], asked["method"], weights=plan.weights, threads=1,
-                workers=0, seed=asked["seed"], **asked["settings"],
-            )  # fmt: skip
+    pace = paces(plan, comparison.loaded) if rate is None else {}
 
     def seconds(wanted: list[Run]) -> float:
         costs = [
-            run.cost * (rate or paces[run.arguments["data"], run.arguments["model"]])
+            run.cost * (rate or pace[run.arguments["data"], run.arguments["model"]])
             for run in wanted
             if run.name not in ended
         ]
@@ -100,7 +93,7 @@ def _prospect(comparison: Comparison, data: Any) -> str:
         return f"nothing can be judged before {race.looks[0]} seeds"
     last = max(k for k in race.looks if k <= plan.seeds)
     seen = visible(last, race.looks, race.overlap, level=race.level / max(1, len(race.methods)))
-    limit = "" if plan.minutes is None else f", if {plan.minutes:g} minutes are enough for all seeds"
+    limit = "" if plan.minutes is None else f"; so many seeds are what {plan.minutes:g} minutes allow at the most"
     return (
         f"{many(last, 'seed')} will show, four times in five, a true difference of {seen:.1f} standard deviations (of "
         f"the differences by seed){limit}"

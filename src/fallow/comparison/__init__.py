@@ -82,7 +82,7 @@ def compare(
     looks : at how many seeds methods are judged, frozen before the first run; by default 4, 5, 6, 8 … ``seeds``.
     same : a difference up to this is none in practice, in points for a share, else in the metric's unit.
     prove_worse : losers run on until they are proved to be worse; otherwise they run no more.
-    minutes : the race ends when so much time would be spent, by the runs so far.
+    minutes : so many seeds as this time allows, by the measured speed, and no run that would end after it.
     exploratory : methods that were not asked about from the start; those that a later call adds are so by themselves.
     tune : so many trials of settings for each runner, the controls included, on two seeds that then do not race.
     folds : so many seeds are the folds of one partition, so that each example is a test example in one of them.
@@ -168,6 +168,7 @@ def execute(
     """
     import joblib
 
+    from fallow.comparison.minutes import paces, within
     from fallow.comparison.policy import epochs, policy
     from fallow.comparison.run import begun
     from fallow.comparison.transfer import check as check_targets
@@ -182,6 +183,9 @@ def execute(
     if engine == "local":
         find_device(device)
     with begun(plan, Path(out)) as (comparison, experiment):
+        if comparison.plan.minutes is not None and not experiment.store.records():
+            now = comparison.plan
+            comparison.keep_plan(within(now, comparison.loaded, slots, paces(now, comparison.loaded)), experiment)
         waiting = [began] if began is not None else []
 
         def watching(state: State) -> None:

@@ -201,7 +201,11 @@ class Plan:
                     "choose another --out"
                 )
         union: dict[str, Any] = {key: tuple(dict.fromkeys([*stored[key], *mine[key]])) for key in GROW[:3]}
-        more = {"seeds": max(stored["seeds"], self.seeds), "labels": stored["labels"] or self.labels}
+        timed = self.minutes is not None and stored["minutes"] is not None  # then the time said how many
+        more = {
+            "seeds": stored["seeds"] if timed else max(stored["seeds"], self.seeds),
+            "labels": stored["labels"] or self.labels,
+        }
         both = dataclasses.replace(self, **union, **more)
         if not looked:
             return both

@@ -69,6 +69,12 @@ class Comparison:
         ]  # fmt: skip
         return notebook.table(findings.sentence, head, rows)
 
+    def keep_plan(self, plan: Plan, experiment: Experiment) -> None:
+        """Compare by this plan from now on, and whenever the comparison is resumed."""
+        self.plan = plan
+        experiment.store.write("plan", plan.describe())
+        files.write(self.folder / "plan.toml", plan.toml().encode())
+
     @property
     def runs(self) -> list[Run]:
         """Every run of the race, in the order of the plan."""
@@ -152,9 +158,9 @@ def begun(plan: Plan, folder: Path) -> Iterator[tuple[Comparison, Experiment]]:
             plan = plan.merged(stored, folder, looked=bool(store.records()))
             loaded = _loaded(plan, loaded)
         _check_unchanged(experiment, plan, {source: data.content() for source, data in loaded.items()})
-        store.write("plan", plan.describe())
-        files.write(folder / "plan.toml", plan.toml().encode())
-        yield Comparison(folder, plan, loaded, experiment.state), experiment
+        comparison = Comparison(folder, plan, loaded, experiment.state)
+        comparison.keep_plan(plan, experiment)
+        yield comparison, experiment
 
 
 def _loaded(plan: Plan, known: dict[str, Any] | None = None) -> dict[str, Any]:
