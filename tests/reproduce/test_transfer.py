@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fallow.base.errors import RequestError
 from fallow.evaluate.affine import learn_affine
@@ -30,6 +31,7 @@ def small_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(seal_transfer, "METHODS", {"Normal (long)": "long", "LLF": "llf"})
     monkeypatch.setattr(seal_transfer, "GENERATIONS", 2)
     monkeypatch.setattr(seal_transfer, "PROBED", 280)
+    monkeypatch.setattr(seal_transfer, "CLASSES", 5)
     monkeypatch.setattr(seal_transfer, "EPISODES", dict.fromkeys((1, 5, 20, 50), 2))
     monkeypatch.setattr(learn_affine, "__kwdefaults__", {"seed": 0, "protocol": Protocol(epochs=1)})
     seal_transfer.target_data.cache_clear()
@@ -45,6 +47,12 @@ def test_the_tables_share_their_trainings_and_features(tmp_path: Path, monkeypat
     bases = {name for name in before if name.startswith("base-")}
     assert bases == {"base-full-LLF-0", "base-full-Normal-long-0"}
     assert all(after[name] == before[name] for name in bases)
+    images = data / "photos"
+    for i in range(60):
+        (images / f"class{i % 5}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8, 3), 3 * i, np.uint8)).save(images / f"class{i % 5}" / f"{i}.png")
+    columns = {c.column for c in reproduce("seal-table1", tmp_path / "more", seeds=1, data_dir=data, workers=1).cells}
+    assert {"probe, photos", "probe, cifar10_sub"} < columns  # not omniglot28: the next table's
     assert set(kept) < set((out / "features").iterdir())  # those of omniglot28 are new
     columns = list(dict.fromkeys(cell.column for cell in table.cells))
     assert [name for name in columns if "long" not in name] == [

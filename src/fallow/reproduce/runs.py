@@ -19,6 +19,7 @@ from fallow.base.errors import RequestError, WorkError, unknown
 from fallow.base.files import expanded
 from fallow.base.numbers import SEEDS, require_whole
 from fallow.core.record import versions
+from fallow.data import load
 from fallow.experiment import Run, check, grid, run
 from fallow.reproduce import TABLES
 from fallow.reproduce.table import Table
@@ -72,9 +73,9 @@ class Runs:
         """The values by key, and the seeds of which no run failed: with these alone, rows can be paired."""
         used = {Path(path) for run in runs.values() for path in run.paths.values() if self._theirs(path)}
         for path in sorted(used):
-            if not path.is_file():
+            if not path.exists():
                 raise RequestError(f"{path} is not there: --data-dir is a folder with {path.name} in it")
-        identity = self.identity | {f"{path.name}'s digest": digest(path) for path in sorted(used)}
+        identity = self.identity | {f"{path.name}'s digest": _content(path) for path in sorted(used)}
         found = run(grid(runs.values()), self.folder, identity=identity, device="cpu", what="table", **self.how)
         self.failed = {name: outcome.reason for name, outcome in found.items() if outcome.reason is not None}
         at = {key: found[run.name].value for key, run in runs.items() if run.name not in self.failed}
@@ -88,6 +89,11 @@ class Runs:
     def _theirs(self, value: Any) -> bool:
         """Whether this is a file of the user's data: what is in it counts, not where it is."""
         return isinstance(value, str) and self.data_dir is not None and Path(value).is_relative_to(self.data_dir)
+
+
+def _content(path: Path) -> str:
+    """What identifies a file, or a folder of images."""
+    return digest(path) if path.is_file() else load(path).content()
 
 
 def named(key: Key) -> str:

@@ -33,7 +33,7 @@ def sizes(folder: Path, target: str, seed: int) -> dict[str, int]:
 
 def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     """The paper's data sets, and those of ours that are there."""
-    here = [target for target in TARGETS if data_dir is not None and (data_dir / f"{target}.npz").exists()]
+    here = [] if data_dir is None else [t for t in TARGETS if (data_dir / f"{t}.npz").exists()]
     if data_dir is None or not here:
         raise RequestError(f"--data-dir is a folder with one of {', '.join(TARGETS)} in it, as .npz")
     at, _ = each(sizes, {(target, 0): (str(data_dir / f"{target}.npz"), 0) for target in here})
