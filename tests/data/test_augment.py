@@ -82,3 +82,21 @@ def test_refusals() -> None:
     for policy, shape in [("flip", (4, 64)), ("flip", (10,)), ("crop", (10,)), ("crop", (1, 8, 8, 8))]:
         with pytest.raises(RequestError, match="use none"):
             resolve(policy, shape)
+
+
+def test_cutout_by_hand() -> None:
+    """A square of half the side around the drawn centre, cut off at the edges; the rest is what crop gives."""
+    x = torch.arange(1, 1 + 6 * 3 * 16 * 12).view(6, 3, 16, 12)
+    moves = draw(6, (3, 16, 12), "flip+crop+cutout", torch.Generator().manual_seed(5))
+    found, whole = apply(x, moves), apply(x, Moves(moves.flip, moves.start, moves.margin))
+    assert moves.centre is not None
+    for i, (down, across) in enumerate(moves.centre.tolist()):
+        for row in range(16):
+            for column in range(12):
+                inside = abs(row + 0.5 - 16 * down) <= 3 and abs(column + 0.5 - 12 * across) <= 3
+                wanted = torch.zeros(3, dtype=x.dtype) if inside else whole[i, :, row, column]
+                assert torch.equal(found[i, :, row, column], wanted)
+    half = apply(x[2:5], moves[2:5])
+    assert torch.equal(half, found[2:5])
+    with pytest.raises(RequestError, match="augment=crop\\+cutout cuts squares out, but an example has shape"):
+        resolve("crop+cutout", (6, 128))

@@ -69,7 +69,9 @@ def compare(
     weight_decay: Annotated[float | None, typer.Option(help="(0.0005)")] = None,
     metric: options.Metric = None,
     label_smoothing: Annotated[float | None, typer.Option(help="(0.1)")] = None,
-    augment: Annotated[str | None, typer.Option(help="none, flip, crop, flip+crop, auto or try")] = None,
+    augment: Annotated[
+        str | None, typer.Option(help="none, flip, crop, flip+crop, flip+crop+cutout, auto or try")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="where late layers begin: auto, layer3, 2 (blocks) or 0.5")] = None,
     freeze: options.Freeze = None,
     redraw_from: options.RedrawFrom = "weights",

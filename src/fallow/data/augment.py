@@ -22,6 +22,8 @@ POLICIES = {
     "flip+crop": "both",
     "reflect": "shift as crop does, the image's edge is mirrored in",
     "flip+reflect": "both: FixMatch's weak augmentation",
+    "crop+cutout": "crop, and then a square of half the side becomes 0",
+    "flip+crop+cutout": "all three",
     "auto": "crop for colour images of at least 16 pixels, otherwise none; never mirrored unless asked",
     "try": "what short trials on validation like best, of none, flip, crop and both",
 }
@@ -35,11 +37,13 @@ class Moves:
     start: Tensor | None = None  # where the window begins in the padded example: n × (1 or 2) axes
     margin: int = 0  # on each side
     mirrored: bool = False  # what the margin shows: the edge of the example, or zeros
+    centre: Tensor | None = None  # n × 2, of a square that is cut out, as shares of the height and the width
 
     def __getitem__(self, index: slice | Tensor) -> Moves:
         flip = None if self.flip is None else self.flip[index]
         start = None if self.start is None else self.start[index]
-        return Moves(flip, start, self.margin, self.mirrored)
+        centre = None if self.centre is None else self.centre[index]
+        return Moves(flip, start, self.margin, self.mirrored, centre)
 
 
 def resolve(policy: str, shape: Sequence[int]) -> str:
@@ -54,6 +58,8 @@ def resolve(policy: str, shape: Sequence[int]) -> str:
         return "crop" if len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= 16 else "none"
     if "flip" in policy and len(shape) != 3:
         raise RequestError(f"augment={policy} mirrors images, but an example has shape {tuple(shape)}: use none")
+    if "cutout" in policy and len(shape) != 3:
+        raise RequestError(f"augment={policy} cuts squares out, but an example has shape {tuple(shape)}: use crop")
     if ("crop" in policy or "reflect" in policy) and len(shape) not in (2, 3):
         raise RequestError(
             f"augment={policy} shifts images or signals, but an example has shape {tuple(shape)}: use none"
@@ -72,7 +78,8 @@ def draw(n: int, shape: Sequence[int], policy: str, generator: Generator) -> Mov
     if shift:
         axes = len(shape) - 1
         start = torch.randint(2 * margin + 1, (n, axes), generator=generator, device=generator.device)
-    return Moves(flip, start, margin, mirrored)
+    centre = torch.rand(n, 2, generator=generator, device=generator.device) if "cutout" in policy else None
+    return Moves(flip, start, margin, mirrored, centre)
 
 
 def apply(x: Tensor, moves: Moves) -> Tensor:
@@ -90,7 +97,20 @@ def apply(x: Tensor, moves: Moves) -> Tensor:
     mirrored = torch.zeros(len(x), dtype=torch.long, device=x.device) if flip is None else flip
     example = torch.arange(len(x), device=x.device)
     place: tuple[Tensor | slice, ...] = (mirrored, example, slice(None), *moves.start.to(x.device).unbind(1))
-    return windows[place]
+    moved = windows[place]
+    if moves.centre is not None:
+        cutout(moved, moves.centre)
+    return moved
+
+
+def cutout(x: Tensor, centre: Tensor, fill: int = 0) -> None:
+    """Fill a square of half the side somewhere in each image, cut off at the edges (16 of 32 pixels), in place."""
+    inside = []
+    for axis in (0, 1):
+        length = x.shape[2 + axis]
+        half, pixel = min(x.shape[2:]) / 4, torch.arange(length, device=x.device) + 0.5
+        inside.append((pixel - length * centre[:, axis, None].to(x.device)).abs() <= half)
+    x.masked_fill_((inside[0][:, :, None] & inside[1][:, None, :])[:, None], fill)
 
 
 def _reflected(x: Tensor, margin: int) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import conv2d
 
 from fallow.base.errors import RequestError
+from fallow.data.augment import cutout
 
 GREY = 127  # of the square
 TURN = 30.0  # degrees, to either side
@@ -52,7 +53,7 @@ def apply_strong(x: Tensor, strong: Strong) -> Tensor:
     pixels = x.clone() if x.dtype == torch.uint8 else x.round().clamp(0, 255).to(torch.uint8)
     for stage in range(strong.operation.shape[1]):
         operate(pixels, strong.operation[:, stage], strong.magnitude[:, stage])
-    cutout(pixels, strong.centre)
+    cutout(pixels, strong.centre, GREY)
     return pixels.to(x.dtype)
 
 
@@ -69,16 +70,6 @@ def operate(x: Tensor, operation: Tensor, magnitude: Tensor) -> None:
             where, factor = chosen.to(x.device), _factor(magnitude[chosen]).to(x.device)
             some = x.index_select(0, where)
             x.index_copy_(0, where, _blend(change(some), some.float(), factor.view(-1, 1, 1, 1)).to(torch.uint8))
-
-
-def cutout(x: Tensor, centre: Tensor) -> None:
-    """Put a grey square of half the side somewhere, cut off at the edges (16 of 32 pixels), in place."""
-    inside = []
-    for axis in (0, 1):
-        length = x.shape[2 + axis]
-        half, pixel = min(x.shape[2:]) / 4, torch.arange(length, device=x.device) + 0.5
-        inside.append((pixel - length * centre[:, axis, None].to(x.device)).abs() <= half)
-    x.masked_fill_((inside[0][:, :, None] & inside[1][:, None, :])[:, None], GREY)
 
 
 # ---- tables: a new value for each of the 256, per image and channel ------------------------------------------------

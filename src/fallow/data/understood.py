@@ -15,6 +15,8 @@ MOVES = {
     "flip+crop": "augmented by shifts and mirroring",
     "reflect": "augmented by shifts",
     "flip+reflect": "augmented by shifts and mirroring",
+    "crop+cutout": "augmented by shifts and cut-out squares",
+    "flip+crop+cutout": "augmented by shifts, mirroring and cut-out squares",
     "try": "augmented by what validation likes best",
 }
 

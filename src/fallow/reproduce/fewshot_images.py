@@ -134,9 +134,10 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
         mean, low, high = interval(episodes[row])
         count = f"{way.iterations:,} iterations of {way.meta_batch} task{'s' * (way.meta_batch > 1)}"
         remarks.append(f"{row} ({way.method}, {count}): {mean:.2f} % [{low:.2f}, {high:.2f}]")
-    gap = paired(episodes["L2F"], episodes["MAML"])
-    if gap is not None:
-        remarks.append(f"L2F − MAML on the same episodes: {gap.mean:+.2f} points [{gap.low:+.2f}, {gap.high:+.2f}]")
+    for other in ("MAML", "L2F, constant γ"):
+        if (gap := paired(episodes["L2F"], episodes[other])) is not None:
+            found = f"{gap.mean:+.2f} points [{gap.low:+.2f}, {gap.high:+.2f}]"
+            remarks.append(f"L2F − {other} on the same episodes: {found}")
     if plan.gain is not None and len(done) > 1:
         gains = [a - b for a, b in zip(means["L2F"], means["MAML"], strict=True)]
         cells.append(direction("L2F − MAML, by seed", "accuracy", plan.gain, gains))
