@@ -23,7 +23,7 @@ from fallow.evaluate.statistics import paired
 from fallow.models import frozen
 from fallow.models.frozen import Frozen
 from fallow.training.predict import Predictor
-from fallow.transfers import asked
+from fallow.transfers import asked, work
 from tests.cli.conftest import Run, run
 
 __all__ = ["run"]  # the fixture
@@ -150,6 +150,30 @@ def test_what_was_computed_is_found_again(home: Path, tmp_path: Path, monkeypatc
     assert len(passed) == 3
     again("llf-1")
     assert len(passed) == 6
+
+
+def test_more_adapted_episodes_cost_what_is_new(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+    monkeypatch.setattr(work, "adapt_some", lambda *given: done.append(given[3]) or [0.5] * len(given[3]))
+
+    def again(shots: object, episodes: int) -> None:
+        how = {"shots": shots, "adapt": "affine", "episodes": episodes, "queries": 5, "workers": 1}
+        fallow.transfer(home / "comparison/runs/llf-0", home / "other.npz", out=tmp_path / "out", **how)
+
+    again(1, 10)
+    again((1, 2), 15)
+    assert done[:2] == [range(5), range(5, 10)]
+    assert sorted(some.start for some in done[2:]) == [0, 5, 10, 10]
+
+
+def test_data_that_have_changed_are_other_data(home: Path, tmp_path: Path) -> None:
+    def accuracy(classes: int) -> float:
+        to = pictures(tmp_path / "same.npz", classes=classes)
+        found = fallow.transfer(home / "comparison/runs/llf-0", to, out=tmp_path / "out", workers=1)
+        return found.findings.entries[0].estimate.mean
+
+    assert accuracy(6) != accuracy(2)
+    assert accuracy(6) == accuracy(6)
 
 
 def test_a_curve_over_all_blocks(home: Path, run: Run) -> None:

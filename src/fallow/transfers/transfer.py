@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,8 @@ def transfer(
         content = data.describe()["digest"]
         for backbone in found:
             network = frozen(backbone, data, models, input_size)
-            network.blocks(asked.layers or None) if asked.layers != () else None
+            if asked.layers != ():
+                network.blocks(asked.layers)  # or it is refused
             if done := network.fits(data.shape):
                 notes.append(f"{names[source]} for {backbone.label}: {done}.")
             if backbone.seed is not None and backbone.data == data.name:
@@ -173,20 +174,20 @@ def _runs(asked: Asked, arguments: dict[str, Any], paths: dict[str, str], backbo
     """One run for a network on a data set; with affines, one for every few episodes."""
     stem = f"{_slug(backbone.label)}{'' if backbone.seed is None else f'-seed{backbone.seed}'}-{_slug(name)}"
 
-    def named(*more: Any) -> str:
-        return "-".join([stem, *map(str, more), together(arguments, paths["data"])[:8]])
+    def one(what: str, cost: float, *more: Any, **settings: Any) -> Run:
+        given = arguments | settings
+        name = "-".join([stem, *map(str, more), together(given, paths["data"])[:8]])
+        return Run(name, f"{work.__name__}:{what}", given, cost, paths=paths)
 
     if asked.adapt is None:
-        return [Run(named(), f"{work.__name__}:measure", arguments, paths=paths)]
-    return [
-        Run(
-            named(f"{shots}shot", first), f"{work.__name__}:adapted",
-            {**arguments, "shots": shots, "first": first, "last": min(first + CHUNK, asked.episodes)},
-            float(shots), paths=paths,
-        )
-        for shots in asked.shots
-        for first in range(0, asked.episodes, CHUNK)
-    ]  # fmt: skip
+        return [one("measure", 1.0)]
+    found = []
+    for shots in asked.shots:
+        for first in range(0, asked.episodes, CHUNK):
+            last = min(first + CHUNK, asked.episodes)
+            mine = replace(asked, shots=(shots,), episodes=last).describe()  # however many others there are
+            found.append(one("adapted", shots, f"{shots}shot", first, asked=mine, shots=shots, first=first, last=last))
+    return found
 
 
 def _collected(runs: Sequence[Run], outcomes: Outcomes) -> list[dict[str, Any]]:

@@ -25,14 +25,15 @@ FEATURES = "features"  # the folder in the experiment's where they are kept
 
 
 def measure(
-    folder: Path, *, network: dict[str, Any], asked: dict[str, Any], load: dict[str, Any], where: str, data: str,
-    **_: Any,
+    folder: Path, *, network: dict[str, Any], asked: dict[str, Any], load: dict[str, Any], content: str,
+    where: str, data: str,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """What every layer that is asked for is worth: ``values`` are 1 and 0 for test examples, or episodes' accuracies.
 
-    ``network`` are the arguments of :func:`_frozen`; ``where`` is the run's folder or the file of weights.
+    ``network`` are the arguments of :func:`_frozen`; ``where`` is the run's folder or the file of weights; ``content``
+    is the digest of the data.
     """
-    ask, loaded = _asked(asked), _loaded(data, json.dumps(load))
+    ask, loaded = _asked(asked), _loaded(data, json.dumps(load), content)
     net = _frozen(network, where, loaded)
     kept = folder.parents[1] / FEATURES
     found: dict[str, list[Tensor]] = {}
@@ -49,9 +50,8 @@ def measure(
         heed()
         said = {"layer": layer, "width": pieces[0].shape[1]}
         if not ask.shots:
-            rows.append(
-                said | {"shots": None} | probe(ask, *((x, part.y) for x, part in zip(pieces, parts, strict=True)))
-            )
+            answered = ((x, part.y) for x, part in zip(pieces, parts, strict=True))
+            rows.append(said | {"shots": None} | probe(ask, *answered))
             continue
         x, y = torch.cat(pieces), _answers(loaded)
         for shots in ask.shots:
@@ -62,11 +62,11 @@ def measure(
 
 
 def adapted(
-    folder: Path, *, network: dict[str, Any], asked: dict[str, Any], load: dict[str, Any], where: str, data: str,
-    shots: int, first: int, last: int, **_: Any,
+    folder: Path, *, network: dict[str, Any], asked: dict[str, Any], load: dict[str, Any], content: str,
+    where: str, data: str, shots: int, first: int, last: int,
 ) -> list[float]:  # fmt: skip
     """The accuracies of the episodes from ``first`` to before ``last``, with norms fine-tuned beside the head."""
-    ask, loaded = _asked(asked), _loaded(data, json.dumps(load))
+    ask, loaded = _asked(asked), _loaded(data, json.dumps(load), content)
     net = _frozen(network, where, loaded)
     whole = drawn(ask, _answers(loaded), shots)
     return adapt_some(net, loaded, whole, range(first, last), ask.seed)
@@ -143,5 +143,5 @@ def _asked(plain: dict[str, Any]) -> Asked:
 
 
 @lru_cache(maxsize=2)  # the runs on a data set come one after another
-def _loaded(source: str, options: str) -> Data:
+def _loaded(source: str, options: str, content: str) -> Data:
     return load(source, **json.loads(options))
