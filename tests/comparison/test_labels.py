@@ -64,6 +64,7 @@ def test_a_method_is_worth_the_labels_that_the_control_would_need() -> None:
     drawing = made.drawing("d")
     assert drawing is not None
     assert "ema from " in drawing.says
+    assert drawing.says.count("measured") == 1
 
 
 def test_what_is_beyond_twice_the_labels_is_not_said() -> None:

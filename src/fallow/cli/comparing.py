@@ -93,10 +93,10 @@ def _prospect(comparison: Comparison, data: Any) -> str:
         return f"nothing can be judged before {race.looks[0]} seeds"
     last = max(k for k in race.looks if k <= plan.seeds)
     seen = visible(last, race.looks, race.overlap, level=race.level / max(1, len(race.methods)))
-    limit = "" if plan.minutes is None else f"; so many seeds are what {plan.minutes:g} minutes allow at the most"
+    within = "" if plan.minutes is None else f"in {plan.minutes:g} minutes, "
     return (
-        f"{many(last, 'seed')} will show, four times in five, a true difference of {seen:.1f} standard deviations (of "
-        f"the differences by seed){limit}"
+        f"{within}{many(last, 'seed')} will show, four times in five, a true difference of {seen:.1f} standard "
+        "deviations (of the differences by seed)"
     )
 
 

@@ -24,6 +24,7 @@ from fallow.report.svg import Drawing
 SHARES = (0.25, 0.5, 0.75)
 SEEDS = 4  # the first that raced
 POINTS = 25  # at which a curve is drawn
+AXIS = Axis("labels", "log")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Labels:
 
     def drawing(self, title: str) -> Drawing | None:
         """The curves up to twice the labels with their 90 % intervals, and what was measured."""
-        shown, drawn = Shown.of(self.metric), []
+        shown, drawn, measured = Shown.of(self.metric), list[Line](), list[tuple[float, float]]()
         for found, kind in ((self.best, "plain"), (self.control, "quiet")):
             if found is None:
                 continue
@@ -72,10 +73,9 @@ class Labels:
             by = shown.factor
             points = [(float(n), by * each.mean) for n, each in zip(sizes, said, strict=True)]
             band = [(by * (each.low or 0.0), by * (each.high or 0.0)) for each in said]
-            measured = [(float(n), by * float(np.mean(v))) for n, v in zip(found.labels, found.scores, strict=True)]
-            drawn += [Line(found.method, points, kind, band), Line("", measured, "points")]
-        named = [one._replace(name=one.name or "measured") for one in drawn]
-        return lines(title, named, Axis("labels", "log"), Axis(shown.axis("test")))
+            measured += [(float(n), by * float(np.mean(v))) for n, v in zip(found.labels, found.scores, strict=True)]
+            drawn.append(Line(found.method, points, kind, band))
+        return lines(title, [Line("measured", measured, "points"), *drawn], AXIS, Axis(shown.axis("test")))
 
 
 def wanted(cell: Mapping[tuple[str, int], Run], examples: int, runners: Sequence[str], seeds: int) -> list[Run]:
@@ -91,7 +91,9 @@ def wanted(cell: Mapping[tuple[str, int], Run], examples: int, runners: Sequence
 def part(run: Run, labels: int, examples: int) -> Run:
     """A run on so many of the training examples, with as many steps."""
     asked = run.arguments
-    settings = asked["settings"] | {"epochs": max(1, round(asked["settings"]["epochs"] * examples / labels))}
+    settings = asked["settings"]
+    whole, fewer = (-(-n // settings["batch_size"]) for n in (examples, labels))  # steps of an epoch
+    settings = settings | {"epochs": max(1, round(settings["epochs"] * whole / fewer))}
     arguments = asked | {"settings": settings, "load": asked["load"] | {"keep": labels}}
     return dataclasses.replace(run, name=f"{run.name}-labels{labels}", arguments=arguments)
 

@@ -134,7 +134,7 @@ def _inside(say: Any, part: View, level: int, explain: bool, shown: Shown) -> li
         Section("Ranking", [say.ranking(part, explain)], f"{part.anchor}-ranking"),
         Section("Paired differences", [say.differences(part, level, explain)], f"{part.anchor}-differences"),
     ]
-    found.append(Section("Settings", _tuned(part.setting), f"{part.anchor}-settings"))
+    found.append(Section("Tuning", _tuned(part.setting), f"{part.anchor}-tuning"))
     if part.race:
         found.append(Section("The race", [say.race(part, explain)], f"{part.anchor}-race"))
     if part.labels and part.setting.labels:
