@@ -11,7 +11,10 @@ import pytest
 
 from fallow.cli.main import main
 
-UNDERSTOOD = re.compile(r"(.+; (scaled inside the model|not scaled); .*augmented.*|this takes .+)\n")
+UNDERSTOOD = re.compile(
+    r"(.+; (scaled inside the model|not scaled); .*augmented.*|this takes .+|.+ epochs in batches of .+"
+    r"|Short trials .+)\n"
+)
 
 
 class Outcome(NamedTuple):
@@ -21,7 +24,7 @@ class Outcome(NamedTuple):
 
     @property
     def troubles(self) -> str:
-        """Standard error without what was understood, and how long it takes."""
+        """Standard error without what was understood, what will be done, and how long it takes."""
         return UNDERSTOOD.sub("", self.err)
 
     def refused(self, code: int = 2) -> str:

@@ -20,7 +20,10 @@ from tests.cli.conftest import Outcome, Run
 from tests.cli.test_process import ENVIRONMENT, python
 from tests.comparison.small import arrays, results, state
 
-TINY = ("--models", "mlp:hidden=4", "--epochs", 1, "--generations", 2, "--seeds", 1, "--methods", "ema", "--workers", 1)
+TINY = (
+    "--models", "mlp:hidden=4", "--epochs", 1, "--generations", 2, "--seeds", 1, "--methods", "ema", "--workers", 1,
+    "--augment", "none",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -67,8 +70,9 @@ def test_the_verdict_table_and_the_paths(compare: Run) -> None:
     assert err[0].startswith(
         "digits: 434 grey images of 8×8, 10 classes, 60 for training, 15 for validation, 359 for testing; "
     )
-    assert "; 3 methods, a race of up to 2 seeds of 2 × 1 epochs; " in err[0]
-    assert err[1].startswith("2 seeds will show, four times in five, a true difference of ")
+    assert err[0].endswith("; 3 methods, a race of up to 2 seeds")
+    assert err[1].startswith("mlp:hidden=4, 2 epochs in batches of 32, one-cycle rate up to 0.01")
+    assert err[2].startswith("2 seeds will show, four times in five, a true difference of ")
     assert "this takes less than a minute on 1 worker" in err
     finished = [line for line in err if line.startswith("[")]
     assert len(finished) == 6  # one line a run, the last ones too
@@ -162,7 +166,9 @@ def test_a_saved_plan_runs_again(compare: Run, run: Run) -> None:
     arrays(Path("few.npz"))
     told(compare("few.npz", "--out", "one", "--set", "clip=1,schedule=constant", "--split", "1"))
     plan = Plan.of(**Plan.read(Path("one/plan.toml")))
-    assert plan.settings == {"generations": 2, "epochs": 1, "split": 1, "clip": 1, "schedule": "constant"}
+    assert plan.settings == {"generations": 2, "epochs": 1, "split": 1, "clip": 1, "schedule": "constant"} | {
+        "augment": "none"
+    }
     told(run("compare", "--plan", "one/plan.toml", "--out", "two", "--workers", 1))
     assert results(Path("two")) == results(Path("one"))
 

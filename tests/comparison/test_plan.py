@@ -7,7 +7,7 @@ import pytest
 
 import fallow
 from fallow.base.errors import RequestError
-from fallow.comparison.plan import STEPS, Plan, default_folder, model_for, settings_for, split_names
+from fallow.comparison.plan import Plan, default_folder, split_names
 from fallow.methods.plain import Normal, Restart
 from tests.comparison.small import MODEL, plan
 
@@ -138,15 +138,30 @@ def test_no_names_at_all_are_refused() -> None:
         split_names(" ,, ")
 
 
-def test_defaults_follow_from_the_data() -> None:
-    assert model_for((1, 8, 8)) == "scnn:width=8,dense=64"
-    few, quick = Plan(data=("digits",)), Plan(data=("digits",), quick=True)
-    assert settings_for(few, 40) == {"batch_size": 32, "epochs": 50, "generations": 4}  # no more than that
-    assert settings_for(few, 640) == {"batch_size": 32, "epochs": round(STEPS / 20), "generations": 4}
-    assert settings_for(quick, 640)["epochs"] == round(STEPS / 4 / 20)
-    assert settings_for(few, 60_000) == {"batch_size": 128, "epochs": 5, "generations": 4}  # and no fewer
-    asked = Plan(data=("digits",), settings={"epochs": 3, "batch_size": 10, "generations": 2})
-    assert settings_for(asked, 100) == {"epochs": 3, "batch_size": 10, "generations": 2}
+def test_what_is_given_goes_before_the_recipe() -> None:
+    recipe = {"epochs": 50, "lr": 0.1, "augment": "crop"}
+    asked = Plan(data=("digits",), settings={"epochs": 3}, recipes={"digits": {"mlp": recipe}})
+    assert asked.recipe("digits", "mlp") == {"epochs": 3, "lr": 0.1, "augment": "crop"}
+    assert Plan(data=("digits",), settings={"augment": "try"}).settings == {}  # as where nothing is said
+
+
+def test_recipes_of_a_file_are_settings_and_name_no_foreign_network(tmp_path: Path) -> None:
+    asked = Plan(data=("digits",), recipes={"./a b.npz": {"scnn:width=8,norm=batch": {"epochs": 50, "lr": 0.1}}})
+    (tmp_path / "plan.toml").write_text(asked.toml())
+    assert Plan.of(**Plan.read(tmp_path / "plan.toml")) == asked
+    with pytest.raises(RequestError, match="unknown setting 'epoch'"):
+        Plan(data=("digits",), recipes={"digits": {"mlp": {"epoch": 3}}})
+    with pytest.raises(RequestError, match="which is not fallow's own"):
+        Plan(data=("digits",), recipes={"digits": {"mine:net": {"epochs": 3}}})
+    with pytest.raises(RequestError, match="holds no settings"):
+        Plan(data=("digits",), recipes={"digits": {"mlp": 3}})
+
+
+def test_a_stored_recipe_stays() -> None:
+    old, new = {"mlp": {"epochs": 5}}, {"mlp": {"epochs": 6}, "scnn": {"epochs": 7}}
+    stored = plan("digits", "ema", recipes={"digits": old})
+    both = plan("digits", "ema", recipes={"digits": new}).merged(stored.describe(), Path("out"))
+    assert both.recipes == {"digits": {"mlp": {"epochs": 5}, "scnn": {"epochs": 7}}}
 
 
 def test_an_existing_comparison_may_be_asked_for_more() -> None:

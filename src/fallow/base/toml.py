@@ -26,7 +26,7 @@ def read(path: Path, what: str) -> dict[str, Any]:
         raise RequestError(f"the {what} {path} is not valid TOML: {error}") from error
 
 
-def text(values: Mapping[str, Any]) -> str:
+def text(values: Mapping[str, Any], within: str = "") -> str:
     """Plain values as TOML, without those that are None; dictionaries become tables at the end.
 
     >>> print(text({"epochs": 3, "seed": None, "weight_decay": {"head.0": 0.01}}), end="")
@@ -35,15 +35,12 @@ def text(values: Mapping[str, Any]) -> str:
     [weight_decay]
     "head.0" = 0.01
     """
-    lines = [f"{key} = {_value(value)}" for key, value in values.items() if _flat(value)]
+    lines = [f"{_key(key)} = {_value(value)}\n" for key, value in values.items() if _flat(value)]
     for name, table in values.items():
         if isinstance(table, Mapping):
-            lines += [
-                "",
-                f"[{name}]",
-                *(f"{_key(key)} = {_value(value)}" for key, value in table.items() if _flat(value)),
-            ]
-    return "\n".join(lines) + "\n"
+            path = f"{within}{_key(name)}"
+            lines += ["\n", f"[{path}]\n", text(table, f"{path}.")]
+    return "".join(lines)
 
 
 def _flat(value: Any) -> bool:

@@ -69,9 +69,7 @@ def compare(
     weight_decay: Annotated[float | None, typer.Option(help="(0.0005)")] = None,
     metric: options.Metric = None,
     label_smoothing: Annotated[float | None, typer.Option(help="(0.1)")] = None,
-    augment: Annotated[
-        str | None, typer.Option(help="none, flip, crop, flip+crop, flip+crop+cutout, auto or try")
-    ] = None,
+    augment: options.Augment = None,
     split: Annotated[str | None, typer.Option(help="where late layers begin: auto, layer3, 2 (blocks) or 0.5")] = None,
     freeze: options.Freeze = None,
     redraw_from: options.RedrawFrom = "weights",
@@ -112,6 +110,8 @@ def compare(
         "tasks": None if tasks is None else parse(f"tasks:{tasks}")[1],
     }  # fmt: skip
     asked |= {key: value for key, value in flags.items() if value is not None}
+    if quick or minutes is not None or train is not None:
+        asked.pop("recipes", None)  # the file's were for another length
     training = {
         "generations": generations, "epochs": epochs, "batch_size": batch_size, "optimizer": optimizer, "lr": lr,
         "weight_decay": weight_decay, "label_smoothing": label_smoothing, "augment": augment, "metric": metric,
@@ -133,6 +133,7 @@ def compare(
 
     from fallow import comparison as package
     from fallow.cli import comparing
+    from fallow.cli.display import say
     from fallow.cli.live import Live
 
     try:
@@ -150,7 +151,7 @@ def compare(
             done = package.execute(
                 whole, folder, engine=engine, address=address, workers=workers, device=device, diagnose=diagnose,
                 transfer_to=transfer_to or (),
-                began=began, watch=live.show, diagnosing=diagnosing,
+                began=began, told=say, watch=live.show, diagnosing=diagnosing,
             )  # fmt: skip
     except KeyboardInterrupt:
         kept = ": the same command resumes it" if (folder / "experiment.db").exists() else ""

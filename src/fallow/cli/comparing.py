@@ -13,6 +13,7 @@ from fallow.comparison.tuning import said
 from fallow.evaluate.race import visible
 from fallow.report.shown import Shown
 from fallow.report.words import many, roughly
+from fallow.training import recipes
 
 if TYPE_CHECKING:
     from fallow.comparison.run import Comparison
@@ -23,13 +24,12 @@ def introduce(comparison: Comparison, workers: int | None) -> None:
     """Say what will be compared, and how long it will take so many workers on this machine (None: nobody knows)."""
     plan = comparison.plan
     for source, data in comparison.loaded.items():
-        models = dict.fromkeys(run.arguments["model"] for run in comparison.first(source))
-        settings = comparison.settings(source)
+        models, settings = comparison.models(source), comparison.settings(source)
         say(
             f"{comparison.labels[source]}: {data.understood(settings.get('augment', 'auto'))}; {len(plan.methods)} "
-            f"methods, a race of up to {many(plan.seeds, 'seed')} of {settings['generations']} × {settings['epochs']} "
-            f"epochs; {' and '.join(models)}"
+            f"methods, a race of up to {many(plan.seeds, 'seed')}"
         )
+        say(recipes.said(" and ".join(models), {"batch_size": 32, "lr": 0.01, "schedule": "cosine"} | settings))
         if plan.tune:
             say(
                 f"first {plan.tune} trials of settings for each, controls included, on validation of seeds "

@@ -40,7 +40,7 @@ Rate = Annotated[float, typer.Option(help="the initial learning rate")]
 Decay = Annotated[float, typer.Option(help="weight decay")]
 Smoothing = Annotated[float, typer.Option(help="label smoothing")]
 Augment = Annotated[
-    str, typer.Option(help="none, flip, crop, flip+crop, flip+crop+cutout, auto (no mirroring) or try (on validation)")
+    str | None, typer.Option(help="none, flip, crop, flip+crop, flip+crop+cutout or auto; default: tried on validation")
 ]
 Clip = Annotated[float | None, typer.Option(help="the largest norm of the gradient")]
 Split = Annotated[str, typer.Option(help="where late layers begin: layer3, 2 (blocks), 0.5, or auto as in the papers")]

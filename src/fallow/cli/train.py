@@ -61,26 +61,30 @@ def train(
     target: options.Target = None,
     drop: options.Drop = None,
     metric: options.Metric = None,
-    generations: Annotated[int, typer.Option(help="the first, ordinary one included")] = 4,
-    epochs: options.Epochs = 20,
-    batch_size: options.BatchSize = 32,
-    optimizer: Annotated[str, typer.Option(help="sgd or adamw")] = "sgd",
-    lr: options.Rate = 0.01,
-    momentum: Annotated[float, typer.Option()] = 0.9,
-    weight_decay: options.Decay = 5e-4,
+    minutes: Annotated[float | None, typer.Option(help="what it may take: the epochs are as many as fit")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="a first look: a quarter of the epochs")] = False,
+    generations: Annotated[int | None, typer.Option(help="the first, ordinary one included")] = None,
+    epochs: Annotated[int | None, typer.Option(help="in each generation")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="examples in a step, over all processes")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="sgd or adamw")] = None,
+    lr: Annotated[float | None, typer.Option(help="the initial learning rate, or the highest of a one-cycle")] = None,
+    momentum: Annotated[float | None, typer.Option()] = None,
+    nesterov: Annotated[bool | None, typer.Option(help="SGD looks ahead by its momentum")] = None,
+    weight_decay: Annotated[float | None, typer.Option()] = None,
     schedule: Annotated[
-        str, typer.Option(help="cosine, constant or plateau (halve when validation stalls)")
-    ] = "cosine",
-    warmup: Annotated[float, typer.Option(help="epochs of warm-up in each generation")] = 0.0,
-    label_smoothing: options.Smoothing = 0.1,
+        str | None,
+        typer.Option(help="one-cycle, cosine, constant, or plateau (halve when validation stalls)"),
+    ] = None,
+    warmup: Annotated[float | None, typer.Option(help="epochs of warm-up in each generation")] = None,
+    label_smoothing: Annotated[float | None, typer.Option()] = None,
     clip: options.Clip = None,
-    accumulate: Annotated[int, typer.Option(help="micro-batches in a batch")] = 1,
-    precision: Annotated[str, typer.Option(help="float32, bf16 or float64")] = "float32",
+    accumulate: Annotated[int | None, typer.Option(help="micro-batches in a batch")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32, bf16 or float64")] = None,
     patience: Annotated[
         int | None, typer.Option(help="end a generation after this many looks at validation without a lower loss")
     ] = None,
-    augment: options.Augment = "auto",
-    evaluate_every: Annotated[int, typer.Option(help="epochs between two looks at validation")] = 1,
+    augment: options.Augment = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="epochs between two looks at validation")] = None,
     seed: options.Seed = 0,
     out: Annotated[Path | None, typer.Option(help="the run's folder; default: the next free one in runs/")] = None,
     resume: options.Resume = False,
@@ -99,16 +103,17 @@ def train(
     needs_out(resume, out)
     import torch
 
+    from fallow import methods
     from fallow.cli.display import Progress, say
     from fallow.core import loop
     from fallow.data import load
     from fallow.report.words import roughly
+    from fallow.training import recipes
     from fallow.training.fit import prepare, result_of
     from fallow.training.pace import seconds_per_pass
     from fallow.training.track import Tracker
 
     folder = out or free_folder(data, method, seed)
-    decay = weight_decay if _given(ctx, "weight_decay") else ctx.meta.get(_DECAYS, weight_decay)
     alone = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
     with working(folder, threads=threads, resumes=AGAIN), Progress() as progress, alone, ExitStack() as ends:
         watchers: list[Callable[[Context], None]] = [progress.show] if progress.live else []
@@ -123,16 +128,24 @@ def train(
             data, train=keep, val=val, test=test, size=size, target=target, as_=as_, groups=groups, seed=seed,
             drop=drop or "",
         )  # fmt: skip
-        chosen: dict[str, Any] = {
-            "optimizer": optimizer, "weights": weights, "device": device, "workers": workers,
-            "generations": generations, "epochs": epochs, "batch_size": batch_size, "lr": lr, "momentum": momentum,
-            "weight_decay": decay, "schedule": schedule, "warmup": warmup, "label_smoothing": label_smoothing,
-            "clip": clip, "accumulate": accumulate, "precision": precision, "patience": patience, "augment": augment,
-            "evaluate_every": evaluate_every, "metric": metric, "split": as_split(split),
-            "freeze": None if freeze is None else as_split(freeze), "seed": seed,
+        flags = {
+            "generations": generations, "epochs": epochs, "batch_size": batch_size, "optimizer": optimizer, "lr": lr,
+            "momentum": momentum, "nesterov": nesterov, "schedule": schedule, "warmup": warmup,
+            "weight_decay": weight_decay if _given(ctx, "weight_decay") else ctx.meta.get(_DECAYS, weight_decay),
+            "label_smoothing": label_smoothing, "clip": clip, "accumulate": accumulate, "precision": precision,
+            "patience": patience, "augment": augment, "evaluate_every": evaluate_every, "metric": metric,
+            "freeze": None if freeze is None else as_split(freeze),
+        }  # fmt: skip
+        given = {name: value for name, value in flags.items() if value is not None}
+        network, settled = recipes.training(
+            loaded, methods.build(method), model, given, minutes=minutes, quick=quick
+        )  # what is not given follows from the data
+        say(recipes.said(network, settled))
+        chosen = settled | {
+            "weights": weights, "device": device, "workers": workers, "split": as_split(split), "seed": seed,
         }  # fmt: skip
         training = prepare(
-            model, loaded, method, out=folder, resume=resume, checkpoint_every=checkpoint_every,
+            network, loaded, method, out=folder, resume=resume, checkpoint_every=checkpoint_every,
             keep_generations=keep_generations, devices=devices, observer=observe if watchers else None, **chosen,
         )  # fmt: skip
         ends.enter_context(closing(training))
@@ -141,7 +154,7 @@ def train(
         if training.engine.world_size == 1 and training.clock.overall < 1:
             clock = training.clock
             passes = clock.generations * clock.epochs * clock.steps * training.method.passes * (1 - clock.overall)
-            say(f"this takes {roughly(passes * seconds_per_pass(model, loaded, **chosen))}")
+            say(f"this takes {roughly(passes * seconds_per_pass(network, loaded, **chosen))}")
         loop.run(training)
         result = result_of(training)
     if result.folder is None:  # another process than the first

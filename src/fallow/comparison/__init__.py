@@ -155,6 +155,7 @@ def execute(
     diagnose: bool = False,
     transfer_to: Sequence[str] = (),
     began: Callable[[Comparison], None] | None = None,
+    told: Callable[[str], None] | None = None,
     watch: Callable[[State], None] | None = None,
     diagnosing: Callable[[str, float], None] | None = None,
 ) -> Comparison:
@@ -162,14 +163,15 @@ def execute(
 
     ``diagnose`` adds to the report why: curvature, depth, margins, flatness, and whether they order the methods as
     accuracy does; ``transfer_to`` what the methods' features are worth on other data. ``began`` is called once before
-    the first run, ``watch`` several times a second, ``diagnosing`` with what is being diagnosed and the share that is
-    done. Killed anywhere, the same call goes on; with more methods,
-    seeds, data sets or models in the plan, only what is missing runs.
+    the first run, ``told`` with what trials chose, ``watch`` several times a second, ``diagnosing`` with what is being
+    diagnosed and the share that is done. Killed anywhere, the same call goes on; with more methods, seeds, data sets or
+    models in the plan, only what is missing runs.
     """
     import joblib
 
     from fallow.comparison.minutes import paces, within
     from fallow.comparison.policy import epochs, policy
+    from fallow.comparison.recipes import with_trials
     from fallow.comparison.run import begun
     from fallow.comparison.transfer import check as check_targets
     from fallow.comparison.transfer import transferred
@@ -186,29 +188,29 @@ def execute(
         if comparison.plan.minutes is not None and not experiment.store.records():
             now = comparison.plan
             comparison.keep_plan(within(now, comparison.loaded, slots, paces(now, comparison.loaded)), experiment)
-        waiting = [began] if began is not None else []
-
-        def watching(state: State) -> None:
-            if waiting:
-                waiting.pop()(comparison)
-            if watch is not None:
-                watch(state)
-
+        if began is not None:
+            began(comparison)
+        where: dict[str, Any] = {"engine": engine, "address": address, "workers": workers, "device": device}
+        contents = experiment.store.read("data")
+        settled, said = with_trials(comparison.plan, contents, comparison.loaded, comparison.folder, **where)
+        if said:
+            experiment.store.write("trials", (experiment.store.read("trials") or {}) | said)
+            comparison.keep_plan(settled, experiment)
+        for source, words in (experiment.store.read("trials") or {}).items():
+            comparison.loaded[source].notes.append(words)
+            if told is not None:
+                told(words)
         experiment.run(
-            policy(comparison.plan, comparison.loaded, experiment.store.read("data"), comparison.metric, slots),
-            engine=engine,
-            address=address,
-            workers=workers,
-            device=device,
-            watch=watching,
+            policy(comparison.plan, comparison.loaded, contents, comparison.metric, slots),
+            **where,
+            watch=watch,
             progress=lambda run, folder: epochs_done(folder, epochs(run)),
         )
         seconds = (experiment.store.read("seconds") or 0.0) + comparison.state.seconds()
         experiment.store.write("seconds", seconds)
         comparison.yardsticks = measured(comparison, experiment.store)
         if transfer_to:
-            how = {"engine": engine, "address": address, "workers": workers, "device": device}
-            comparison.transfers = transferred(comparison, transfer_to, **how)
+            comparison.transfers = transferred(comparison, transfer_to, **where)
         found = _diagnose(comparison, diagnosing) if diagnose else None
         _report(comparison, seconds, found)
     return comparison

@@ -21,10 +21,16 @@ from fallow.evaluate.race import FURTHEST, looks_until
 
 METHODS = ("llf", "seal", "lw", "fam", "sam", "ema", "swa", "mixup", "cutmix", "dropout")
 SEEDS, QUICK_SEEDS = 20, 4  # the most that may be spent on a method
-STEPS = 200  # of the optimiser in a generation, where the epochs are not given; a quarter of it for a quick look
 AUTO = "auto"  # names the model that fits the data
 GROW = ("data", "methods", "models", "seeds")  # an existing comparison may be asked for more of these
-FREE = ("looks", "exploratory", "minutes", "prove_worse", "labels")  # these follow, or say how long it goes on
+FREE = (
+    "looks",
+    "exploratory",
+    "minutes",
+    "prove_worse",
+    "labels",
+    "recipes",
+)  # they follow, or say how long it goes on
 LONGEST = 80  # letters of a part of a file's name
 BUDGETS = {"passes": "forward-backward passes", "steps": "steps of the optimiser"}
 SCORES = {"last": "after the last epoch", "best": "at the best epoch on validation"}
@@ -65,6 +71,7 @@ class Plan:
     weights: str | None = None
     tasks: dict[str, Any] = field(default_factory=dict)  # for methods that learn from them: see `load_tasks`
     settings: dict[str, Any] = field(default_factory=dict)  # fields of Settings
+    recipes: dict[str, Any] = field(default_factory=dict)  # by data and model, settings that are not given
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -75,7 +82,7 @@ class Plan:
             raise RequestError("there is no data to compare on: name a data set or a path, or a plan with one")
         self._change(
             data=tuple(map(_source, self.data)),
-            settings={key: value for key, value in self.settings.items() if value is not None},
+            settings={k: v for k, v in self.settings.items() if v is not None and (k, v) != ("augment", "try")},
         )
         for what, names in (("data", self.data), ("model", self.models)):
             if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
@@ -105,7 +112,27 @@ class Plan:
         if "seed" in self.settings:
             raise RequestError("seed is set in the settings: give seed and seeds of the plan instead")
         Settings.of(**self.settings)
+        self._check_recipes()
         self._change(methods=_with_controls(self.methods))
+
+    def _check_recipes(self) -> None:
+        """Recipes may come out of a file: they hold settings, and name no network that is somebody else's."""
+        for source, chosen in self.recipes.items():
+            if not isinstance(chosen, dict) or not all(isinstance(each, dict) for each in chosen.values()):
+                raise RequestError(f"the recipe of {source!r} holds no settings: leave it out, and it is chosen again")
+            refuse_foreign(chosen, self.models, Path("a recipe of the plan"))
+            for settings in chosen.values():
+                Settings.of(**settings)
+
+    def models_of(self, source: str) -> list[str]:
+        """The models to train on a data set; ``auto`` is its recipe's own."""
+        known = self.recipes.get(source, self.models)
+        own = next((model for model in known if model not in self.models), next(iter(known)))
+        return list(dict.fromkeys(own if model == AUTO else model for model in self.models or (AUTO,)))
+
+    def recipe(self, source: str, model: str) -> dict[str, Any]:
+        """The settings of the training of a model on a data set: those given, the rest by the recipe."""
+        return self.recipes[source][model] | self.settings
 
     def _change(self, **values: Any) -> None:
         for name, value in values.items():
@@ -202,9 +229,11 @@ class Plan:
                 )
         union: dict[str, Any] = {key: tuple(dict.fromkeys([*stored[key], *mine[key]])) for key in GROW[:3]}
         timed = self.minutes is not None and stored["minutes"] is not None  # then the time said how many
-        more = {
+        recipes = {source: self.recipes.get(source, {}) | chosen for source, chosen in stored["recipes"].items()}
+        more: dict[str, Any] = {
             "seeds": stored["seeds"] if timed else max(stored["seeds"], self.seeds),
             "labels": stored["labels"] or self.labels,
+            "recipes": self.recipes | recipes,
         }
         both = dataclasses.replace(self, **union, **more)
         if not looked:
@@ -235,33 +264,6 @@ TASKS: dict[str, Any] = {
     "generations": 1, "epochs": 20, "batch_size": 4, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.0,
     "schedule": "constant",
 }  # fmt: skip
-
-
-def settings_for(plan: Plan, examples: int) -> dict[str, Any]:
-    """The settings of a data set with so many training examples: those given, the rest by its size."""
-    if plan.fewshot:
-        return TASKS | plan.settings
-    chosen = dict(plan.settings)
-    batch = chosen.setdefault("batch_size", 32 if examples < 10_000 else 128)
-    steps = -(-examples // batch)
-    wanted = STEPS // 4 if plan.quick else STEPS
-    chosen.setdefault("epochs", min(50, max(2 if plan.quick else 5, round(wanted / steps))))
-    chosen.setdefault("generations", Settings.generations)
-    return chosen
-
-
-def model_for(shape: tuple[int, ...]) -> str:
-    """A network of the size of the task: a comparison trains it dozens of times.
-
-    >>> model_for((1, 8, 8)), model_for((3, 32, 32)), model_for((20,))
-    ('scnn:width=8,dense=64', 'scnn:width=16,dense=128', 'mlp')
-    """
-    from fallow.models import default
-
-    name = default(shape)
-    if name != "scnn":
-        return name
-    return "scnn:width=8,dense=64" if max(shape[1:]) <= 16 else "scnn:width=16,dense=128"
 
 
 def split_names(text: str) -> list[str]:

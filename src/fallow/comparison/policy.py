@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from fallow.comparison import labels
-from fallow.comparison.plan import AUTO, Plan, model_for, settings_for, slug
+from fallow.comparison.plan import TASKS, Plan, slug
 from fallow.comparison.race import BASELINE, Entry, rounds
 from fallow.comparison.tuning import Tuned, Tuning, with_settings
 from fallow.evaluate.metrics import Metric
@@ -175,12 +175,11 @@ def runs(plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]) -> 
     for source in plan.data:
         data = loaded[source]
         examples = data.describe()["sizes"]["train"]
-        settings = settings_for(plan, examples)
-        steps = data.per_epoch if plan.fewshot else -(-examples // settings["batch_size"])
         for seed in (*plan.held, *range(plan.first, plan.first + plan.seeds)):
             here = []
-            for name in plan.models or (AUTO,):
-                model = name if name != AUTO else data.model if plan.fewshot else model_for(data.shape)
+            for model in (data.model,) if plan.fewshot and not plan.models else plan.models_of(source):
+                settings = TASKS | plan.settings if plan.fewshot else plan.recipe(source, model)
+                steps = data.per_epoch if plan.fewshot else -(-examples // settings["batch_size"])
                 learned_before = plan.weights is not None or starts_trained(model)
                 for spec in plan.methods:
                     method = build(spec)

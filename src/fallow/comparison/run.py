@@ -18,9 +18,10 @@ from fallow.base.errors import RequestError
 from fallow.comparison.ensemble import complete
 from fallow.comparison.findings import Findings, find
 from fallow.comparison.labels import Labels
-from fallow.comparison.plan import Plan, settings_for
+from fallow.comparison.plan import TASKS, Plan
 from fallow.comparison.policy import entry, learned, races, runs, tuned
 from fallow.comparison.race import Entry, plain
+from fallow.comparison.recipes import with_recipes
 from fallow.comparison.work import absolute, read
 from fallow.comparison.yardsticks import Measured, said
 from fallow.data import Examples, Files
@@ -110,9 +111,15 @@ class Comparison:
         possible = runs(dataclasses.replace(self.plan, seeds=1), self.loaded, dict.fromkeys(self.plan.data, ""))
         return [run for run in possible if run.arguments["data"] == source]
 
+    def models(self, source: str) -> list[str]:
+        """The models of a data set."""
+        plan = self.plan
+        return [self.loaded[source].model] if plan.fewshot and not plan.models else plan.models_of(source)
+
     def settings(self, source: str) -> dict[str, Any]:
-        """The settings of the training on a data set, as ordinary training has them before it is tuned."""
-        return settings_for(self.plan, self.loaded[source].describe()["sizes"]["train"])
+        """The settings of the training of a data set's first model, before it is tuned."""
+        plan = self.plan
+        return TASKS | plan.settings if plan.fewshot else plan.recipe(source, self.models(source)[0])
 
     def source_of(self, entry: Entry) -> str:
         """The source of the data of an entry, named or not."""
@@ -149,6 +156,7 @@ class Comparison:
 def begun(plan: Plan, folder: Path) -> Iterator[tuple[Comparison, Experiment]]:
     """A comparison in its folder; nothing is written before the request is known to be right."""
     loaded = _loaded(plan)
+    plan = with_recipes(plan, loaded)
     versions = {source: data.content() for source, data in loaded.items()}
     _check(plan, loaded, versions, folder)
     with opened(folder, "comparison") as experiment:
@@ -157,6 +165,7 @@ def begun(plan: Plan, folder: Path) -> Iterator[tuple[Comparison, Experiment]]:
         if stored is not None:
             plan = plan.merged(stored, folder, looked=bool(store.records()))
             loaded = _loaded(plan, loaded)
+            plan = with_recipes(plan, loaded)
         _check_unchanged(experiment, plan, {source: data.content() for source, data in loaded.items()})
         comparison = Comparison(folder, plan, loaded, experiment.state)
         comparison.keep_plan(plan, experiment)
@@ -190,14 +199,16 @@ def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder:
     refusals: list[RequestError] = []
     for run in runs(dataclasses.replace(plan, seeds=1, tune=0), loaded, versions):
         asked = run.arguments
-        method = asked["method"]
+        method, settings = asked["method"], asked["settings"]
+        if settings.get("augment") == "try":  # what is to be tried fits, whatever it will be
+            settings = settings | {"augment": "auto"}
         if method in fine and method != plan.methods[0]:
             continue
         try:
             with torch.random.fork_rng():
                 prepare(
-                    asked["model"], few(loaded[asked["data"]], asked["settings"]), method, weights=plan.weights,
-                    device="cpu", workers=0, seed=asked["seed"], **asked["settings"],
+                    asked["model"], few(loaded[asked["data"]], settings), method, weights=plan.weights,
+                    device="cpu", workers=0, seed=asked["seed"], **settings,
                 )  # fmt: skip
             fine.add(method)
         except RequestError as error:

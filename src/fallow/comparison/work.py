@@ -60,6 +60,27 @@ def trial(folder: Path, **arguments: Any) -> dict[str, Any]:
     return train(folder, **arguments, tested=False)
 
 
+def augmented(
+    folder: Path,
+    *,
+    data: str,
+    version: str,
+    load: dict[str, Any],
+    model: str,
+    seed: int,
+    settings: dict[str, Any],
+    augment: str,
+    root: str,
+) -> list[float]:
+    """A short training with an augmentation: the losses of parts of validation."""
+    from fallow.core.settings import Settings
+    from fallow.training import augmentation
+
+    loaded = _load(absolute(data, root), json.dumps(load), seed, version)
+    chosen = Settings.of(**settings | {"augment": augment, "seed": seed})
+    return augmentation.trial(loaded, model, chosen, device())
+
+
 @lru_cache(maxsize=2)  # the runs of a seed come one after another; a worker may have loaded another version before
 def _load(source: str, options: str, seed: int, version: str) -> Any:
     return read(source, seed, json.loads(options))

@@ -3,61 +3,84 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fallow.base.errors import RequestError
-from fallow.base.seeds import mix
 from fallow.data.understood import MOVES
 
 if TYPE_CHECKING:
     from fallow.core.settings import Settings
+    from fallow.data import Data
     from fallow.problems import Problem
 
-CANDIDATES = {1: ("none",), 2: ("none", "crop"), 3: ("none", "crop", "flip", "flip+crop")}  # by the axes of an example
-SEEDS = 3  # trials of each
-SHARE, LEAST = 4, 2  # of the epochs of a generation a trial has a quarter, and at least two
+Losses = Callable[[Sequence[str]], "dict[str, list[float]]"]  # of short trainings with each policy, on validation
+
+SHARE, LEAST = 4, 2  # of a training's epochs a trial has a quarter, and at least two
+TRIED = "Short trials"  # how the sentence on them begins
+PARTS = 100  # of validation, each with a loss, to see how far a difference is chance
 
 
-def choose(problem: Problem, model: nn.Module | str | None, settings: Settings) -> tuple[str, str]:
-    """The policy to train with, and a sentence on how it was found.
+def choose(shape: Sequence[int], losses: Losses) -> tuple[str, str]:
+    """The policy for examples of this shape, and a sentence on how it was found.
 
-    Each candidate trains a few epochs, plainly, with three seeds. From the least change on, a candidate is taken only
-    if it is better on validation than the one before in every one of them: by chance that is one time in eight.
+    Shifts are tried against nothing, then mirroring beside the better of the two. The simpler one stays unless the
+    other's loss on validation is lower by more than a standard error of their difference.
     """
+    if len(shape) not in (2, 3):
+        return "none", f"{TRIED} are needless: there is nothing to shift or to mirror in these examples."
+    found = losses(["none", "crop"])
+    best = "crop" if lower(found["crop"], found["none"]) else "none"
+    if len(shape) == 3:
+        mirrored = "flip+crop" if best == "crop" else "flip"
+        found |= losses([mirrored])
+        best = mirrored if lower(found[mirrored], found[best]) else best
+    means = ", ".join(f"{policy} {sum(parts) / len(parts):.3f}" for policy, parts in found.items())
+    return best, f"{TRIED} (loss on validation: {means}): {MOVES[best]}."
+
+
+def lower(new: list[float], old: list[float]) -> bool:
+    """Whether paired losses are lower by more than a standard error of the mean difference.
+
+    >>> lower([0.9, 1.8, 2.7], [1.0, 2.0, 3.0]), lower([0.9, 2.8], [1.0, 2.0])
+    (True, False)
+    """
+    gain = torch.tensor(old, dtype=torch.float64) - torch.tensor(new, dtype=torch.float64)
+    chance = gain.std() / len(gain) ** 0.5 if len(gain) > 1 else torch.zeros(())
+    return bool(gain.mean() > chance)
+
+
+def tried(problem: Problem, model: nn.Module | str | None, settings: Settings, device: str) -> tuple[str, str]:
+    """The policy for a training with these settings, by trials here and now."""
     if problem.data.val is None:
         raise RequestError("augment=try chooses on validation: give val above 0, or name an augmentation")
-    candidates = CANDIDATES.get(len(problem.data.shape), ("none",))
-    if len(candidates) == 1:
-        return "none", "There is nothing to shift or to mirror in these examples."
-    scores = {
-        policy: [_score(problem, model, settings, policy, seed) for seed in range(SEEDS)] for policy in candidates
-    }
-    best = candidates[0]
-    for policy in candidates[1:]:
-        if all(new > old for new, old in zip(scores[policy], scores[best], strict=True)):
-            best = policy
-    name, sign = _judge(problem)
-    means = ", ".join(f"{policy} {sign * sum(found) / SEEDS:.3f}" for policy, found in scores.items())
-    return best, f"Short trials on validation ({name.replace('_', ' ')}: {means}): {MOVES[best]}."
+    return choose(
+        problem.data.shape,
+        lambda policies: {p: trial(problem.data, model, replace(settings, augment=p), device) for p in policies},
+    )
 
 
-def _score(problem: Problem, model: nn.Module | str | None, settings: Settings, policy: str, seed: int) -> float:
-    """How good a short training is on validation, more is better."""
-    from fallow.training.fit import fit
+def trial(data: Data, model: nn.Module | str | None, settings: Settings, device: str) -> list[float]:
+    """The losses of parts of validation after a quarter of a training's epochs, plainly."""
+    from fallow.core import loop
+    from fallow.training.fit import prepare
 
-    few = max(LEAST, settings.epochs // SHARE)
-    trial = replace(settings, generations=1, epochs=few, augment=policy, seed=mix(settings.seed, seed), patience=None)
-    options: dict[str, Any] = trial.describe()
-    name, sign = _judge(problem)
+    epochs = max(LEAST, settings.generations * settings.epochs // SHARE)
+    short = replace(settings, generations=1, epochs=epochs, evaluate_every=epochs, patience=None)
     fresh = copy.deepcopy(model) if isinstance(model, nn.Module) else model
-    return sign * fit(fresh, problem.data, "normal", **options).last[f"val_{name}"]
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        ctx = prepare(fresh, replace(data, test=None), "normal", device=device, **short.describe())
+        with closing(ctx):
+            loop.run(ctx)
+    output, y = ctx.outputs["val_last"], ctx.outputs["val_y"]
+    return [float(ctx.plain_loss(*part)) for part in _parts(output, y)]
 
 
-def _judge(problem: Problem) -> tuple[str, int]:
-    """What decides, and whether more of it is better."""
-    if problem.metric is None:
-        return "loss", -1
-    return problem.metric.name, 1 if problem.metric.higher else -1
+def _parts(output: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor]]:
+    count = min(PARTS, len(y))
+    return list(zip(output.tensor_split(count), y.tensor_split(count), strict=True))

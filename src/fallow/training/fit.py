@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import re
 from collections.abc import Callable
 from contextlib import closing
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import convert_conv2d_weight_memory_format
 from typing_extensions import Unpack
 
 from fallow import methods, models
@@ -28,13 +30,16 @@ from fallow.core.settings import Settings
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
 from fallow.models.scaled import Scaled
-from fallow.problems import as_problem
-from fallow.training import augmentation
+from fallow.problems import Labelled, as_problem
+from fallow.training import augmentation, recipes
 from fallow.training.options import LOADING, FitOptions, with_signature
 from fallow.weights import Rewound, own_initialiser
 from fallow.weights.layers import layer_of
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+CHANNELS_LAST = ("cpu", "cuda")  # devices whose convolutions are faster so (`python -m benchmarks loop`)
+NARROW = 16  # input channels
 
 
 @dataclass(repr=False)
@@ -170,7 +175,9 @@ def prepare(
     loss, weights, init = (asked.pop(name, None) for name in ("loss", "weights", "init"))
     how = {name: asked.pop(name) for name in LOADING if name in asked}
     run = RunOptions(**{f.name: asked.pop(f.name) for f in dataclasses.fields(RunOptions) if f.name in asked})
-    settings = Settings.of(**asked, **{"optimizer": optimizer} if isinstance(optimizer, str) else {})
+    if isinstance(optimizer, str):
+        asked["optimizer"] = optimizer
+    settings = Settings.of(**asked)
     if run.resume and run.out is None:
         raise RequestError("resume needs out: the folder of the run to resume")
     method = methods.build(method)
@@ -178,8 +185,11 @@ def prepare(
     torch.manual_seed(mix(settings.seed, 0))
     problem = as_problem(data, seed=settings.seed, metric=settings.metric, **how)
     method = problem.accept(method)
+    if model is None and isinstance(problem, Labelled):
+        model, asked = recipes.training(problem.data, method, None, asked)
+        settings = Settings.of(**asked)
     if settings.augment == "try":
-        policy, said = augmentation.choose(problem, model, settings)
+        policy, said = _known(run) or augmentation.tried(problem, model, settings, run.device)
         settings = dataclasses.replace(settings, augment=policy)
         problem.data = dataclasses.replace(problem.data, notes=[*problem.data.notes, said])
     settings = method.arrange(settings, problem)
@@ -202,6 +212,9 @@ def prepare(
         initialiser = Rewound(net, known, initialiser)
     if settings.freeze is not None:
         net = problem.freeze(net, settings.freeze)
+    if engine.device.type in CHANNELS_LAST and not method.tasks and may_be_channels_last(net):
+        # the weights decide: a convolution brings its input into their format, and all that follows stays in it
+        convert_conv2d_weight_memory_format(net, torch.channels_last)  # tasks have weights of their own each, by vmap
     ctx = Context(
         net, problem, method, settings, engine=engine, wrapped=engine.setup_module(net),
         optimizer=_optimizer(net, optimizer, settings), loss=loss, run=run, initialiser=initialiser,
@@ -227,6 +240,15 @@ def prepare(
     if partition:
         remarks["partition_table"] = str(partition)
     return _opened(ctx, RunFolder(run.out), run.resume, identity, remarks)
+
+
+def _known(run: RunOptions) -> tuple[str, str] | None:
+    """What trials found for the run that is resumed, if it is one."""
+    try:
+        record = json.loads((Path(run.out or "") / "run.json").read_text("utf-8")) if run.resume else {}
+        return record["settings"]["augment"], next(n for n in record["notes"] if n.startswith(augmentation.TRIED))
+    except (OSError, ValueError, LookupError, TypeError, StopIteration):  # none, or one that will be refused
+        return None
 
 
 def _opened(
@@ -271,6 +293,19 @@ def _optimizer(
     return torch.optim.AdamW(groups, **options)
 
 
+def may_be_channels_last(model: nn.Module) -> bool:
+    """Whether torch's convolutions can be trusted with this format in all layers of a network.
+
+    The backward pass of a strided 1 × 1 convolution of 2 to 7 channels (a narrow residual network's shortcut) writes
+    behind its buffers on the CPU (torch 2.13); twice as many are left alone, and groups that are narrow.
+    """
+    return all(
+        (layer.groups == 1 and (max(layer.stride) == 1 or max(layer.kernel_size) > 1)) or layer.in_channels >= NARROW
+        for layer in model.modules()
+        if isinstance(layer, nn.Conv2d)
+    )
+
+
 def _by_decay(model: nn.Module, decay: float | dict[str, float]) -> list[dict[str, Any]]:
     """A parameter group for every decay: one in all, or one for every layer that is named by its path."""
     trained = [(path, p) for path, p in model.named_parameters() if p.requires_grad]
@@ -313,6 +348,7 @@ def result_of(ctx: Context) -> Result:
         ctx.folder.save_weights("best", result.best_state())
         ctx.folder.save_outputs(ctx.outputs)
         ctx.folder.finish(result.describe())
+    convert_conv2d_weight_memory_format(result.model, torch.contiguous_format)  # as anyone expects weights to lie
     return result
 
 

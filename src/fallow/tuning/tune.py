@@ -23,12 +23,14 @@ from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
 from fallow.evaluate.statistics import Difference, paired
 from fallow.experiment import Outcomes, Run, State
+from fallow.models import default
 from fallow.training.fit import fit, prepare
 
 GRID = (1e-5, 1e-1)  # the least and the largest decay of a grid
 UPDATES = 75  # meta-updates in a training, where the steps between two are not given
 START = 5e-4  # where learning begins
 PER = ("layer", "weight")
+PLAIN = ("batch_size", "lr", "momentum", "nesterov", "schedule", "augment", "evaluate_every")  # no recipe's, but fit's
 NONE, LEARNING, LEARNED = "none", "learning", "learned"  # trainings; the others are those of the grid
 
 
@@ -128,7 +130,8 @@ def tune(
         raise RequestError(f"val is {val}: the decay is learned on validation, so give a share above 0")
     if "weight_decay" in settings or "optimizer" in settings or "generations" in settings:
         raise RequestError("tune sets the weight decay of SGD in one generation: leave these settings out")
-    fixed = {"epochs": 60, "label_smoothing": 0.0} | settings | {"generations": 1, "optimizer": "sgd"}
+    plain = {name: getattr(Settings, name) for name in PLAIN}
+    fixed = plain | {"epochs": 60, "label_smoothing": 0.0} | settings | {"generations": 1, "optimizer": "sgd"}
     chosen = Settings.of(**fixed)
     how: dict[str, Any] = {
         "train": train,
@@ -139,6 +142,7 @@ def tune(
         "drop": drop or "",
     }
     loaded = load(data, seed=seed, **how)
+    model = model or default(loaded.shape)
     steps = chosen.epochs * math.ceil(loaded.describe()["sizes"]["train"] / chosen.batch_size)
     inner = inner or max(10, steps // UPDATES)  # each costs as much as about ten steps
     learner = f"implicit-decay:per={per},solver={solver},inner={inner},patience={steps}"

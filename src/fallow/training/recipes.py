@@ -1,0 +1,205 @@
+"""What to do when nothing is said: a network and its training, by the kind and the number of examples and the time.
+
+Chosen by measurement (test accuracy of the last epoch; one seed; CPU seconds of one thread on a busy machine):
+
+==========================================  =====================================================  ========  ====
+examples                                    network, epochs, augmentation                          accuracy  CPU s
+==========================================  =====================================================  ========  ====
+300 of mnist, 240 to train, 60 to validate  fallow 0.1: scnn, 4 × 20 epochs at .01                 90.6 (a)  17
+                                            resnet18:width=16, 60 epochs, crop                     95.4      73
+                                            the same, its head drawn a tenth as large (b)          95.1      80
+                                            scnn:width=32,dense=128,norm=batch, 100 epochs, crop   96.5      65
+                                            **scnn:width=16,dense=128,norm=batch, 200, crop**      96.4      46
+500 of fashion_mnist, 400 to train          resnet18:width=16, 60 epochs, crop                     78.6 (a)  68
+                                            **scnn:width=16,dense=128,norm=batch, 100, crop**      81.9      35
+tables: diabetes (RMSE, best epoch),        mlp, 60 epochs at .01                                  59.5, 95.6, 96.3
+cancer, wine; three seeds                   **mlp:norm=batch, 60 at .05, decay .01**               55.9, 97.1, 96.3
+                                            ridge or logistic regression                           55.9, 95.6, 94.4
+==========================================  =====================================================  ========  ====
+
+(a) Measured elsewhere, with all labels to train. (b) With norms, logits start with a standard deviation of .8 to 1, and
+a smaller head gains nothing; without norms it was 2.
+
+What no habit can know, shifts and flips, validation chooses by short trials: :mod:`fallow.training.augmentation`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fallow import models
+from fallow.core.method import Method
+from fallow.data import Data, Examples, Files
+
+GENERATIONS = 4  # of equal length; `long` has their epochs in one
+QUICK = 4  # times shorter
+SPEED, STEP = 8e10, 1.5e-3  # floating-point operations in a second of one thread, and seconds of a step besides
+
+TRAINING: dict[str, Any] = {  # what all rows share
+    "batch_size": 32, "optimizer": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4,
+    "schedule": "one-cycle", "label_smoothing": 0.1, "augment": "try",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a network, its rate, and how long it trains."""
+
+    model: str
+    lr: float
+    seen: int  # examples in a training: its epochs are as many as that takes,
+    epochs: tuple[int, int]  # but no fewer and no more than these,
+    minutes: float  # and no more than fit into this time of one thread
+    more: dict[str, Any] = field(default_factory=dict)  # other than TRAINING
+
+
+#                         model                                 rate   seen    epochs   minutes
+TABLE = {
+    "tiny images":    Row("scnn:width=16,dense=128,norm=batch", 0.10, 23_000, (20, 200), 2, {"batch_size": 64}),
+    "grey images":    Row("scnn:width=16,dense=128,norm=batch", 0.10, 48_000, (30, 200), 4),
+    "colour images":  Row("resnet18:width=16", 0.10, 100_000, (60, 100), 8),
+    "signals":        Row("scnn:width=16,dense=128,norm=batch", 0.10, 48_000, (30, 200), 4),
+    "tables":         Row("mlp:norm=batch", 0.05, 48_000, (30, 200), 2, {"weight_decay": 1e-2, "augment": "none"}),
+    "masks":          Row("unet", 0.01, 20_000, (30, 100), 8, {"augment": "auto"}),
+    "other":          Row("mlp:norm=batch", 0.05, 48_000, (30, 200), 4, {"augment": "none"}),
+}  # fmt: skip
+CAREFUL = 0.01  # the rate of a network that is no row's own and has no norms, or was trained before
+
+
+def kind_of(shape: tuple[int, ...]) -> str:
+    """The row of the table that examples of a shape belong to.
+
+    >>> kind_of((3, 64, 48)), kind_of((6, 500)), kind_of((20,))
+    ('colour images', 'signals', 'tables')
+    """
+    if len(shape) in (2, 3) and min(shape[1:]) >= 4:
+        if len(shape) == 2:
+            return "signals"
+        if min(shape[1:]) < 12:
+            return "tiny images"
+        return "grey images" if shape[0] == 1 else "colour images"
+    return "tables" if len(shape) == 1 else "other"
+
+
+def recipe(
+    data: Data, model: str | None = None, *, minutes: float | None = None, quick: bool = False
+) -> dict[str, Any]:
+    """A model and the settings to train it with, as :func:`fallow.fit` takes them.
+
+    ``minutes`` is the time that one training may take on one thread: its epochs become as many as fit, up to four
+    times as many as without. ``quick`` has a quarter of the epochs. A ``model`` that is named has the training of the
+    row that its data belong to, at a smaller rate where it has no norms or was trained before.
+
+    >>> from fallow.data import load
+    >>> found = recipe(load("digits"))
+    >>> found["model"], found["lr"], found["generations"] * found["epochs"]
+    ('scnn:width=16,dense=128,norm=batch', 0.1, 20)
+    """
+    row = TABLE["masks" if data.target.kind == "dense" else kind_of(data.shape)]
+    model = row.model if model is None else model
+    settings = TRAINING | row.more
+    least, most = row.epochs
+    epochs = min(most, max(least, row.seen / examples_of(data)))
+    network = _network(model, data)
+    longest = row.minutes if minutes is None else minutes
+    fitting = 60 * longest / seconds(network, data, settings["batch_size"])
+    epochs = min(epochs if minutes is None else 4 * epochs, fitting) / (QUICK if quick else 1)
+    each = max(1, round(epochs / GENERATIONS))
+    pretrained = getattr(network, "inputs", None) is not None
+    own = model == row.model or (_normed(network) and not pretrained)
+    if pretrained or data.val is None or not isinstance(data.train, Examples | Files):
+        settings["augment"] = "auto"  # nothing to choose by, or the trials would cost more than they tell
+    return {
+        "model": model, "generations": GENERATIONS, "epochs": each, "lr": row.lr if own else CAREFUL,
+        "evaluate_every": max(1, GENERATIONS * each // 40),
+    } | settings  # fmt: skip
+
+
+def training(
+    data: Data, method: Method, model: str | None, given: dict[str, Any], **how: Any
+) -> tuple[str, dict[str, Any]]:
+    """The recipe for one training by a method, with what is ``given`` instead: the network, and its settings.
+
+    Ordinary training has all epochs of the recipe, not those of one generation.
+    """
+    found = recipe(data, model, **how)
+    if given.get("freeze") is not None or any(part.pretrained for part in method.parts):
+        found["augment"] = "auto"  # what frozen layers give is computed once
+    if not method.generational and not {"generations", "epochs"} & set(given):
+        found |= {"generations": 1, "epochs": found["generations"] * found["epochs"]}
+    return found.pop("model"), found | given
+
+
+def said(model: str, settings: dict[str, Any]) -> str:
+    """The recipe in a line.
+
+    >>> said("mlp", {"generations": 4, "epochs": 5, "lr": 0.1, "schedule": "one-cycle", "batch_size": 32})
+    'mlp, 4 × 5 epochs in batches of 32, one-cycle rate up to 0.1'
+    """
+    epochs = " × ".join(str(settings[key]) for key in ("generations", "epochs") if settings[key] > 1) or "1"
+    rate = (
+        f"{settings['schedule']} rate {'up to' if settings['schedule'] == 'one-cycle' else 'from'} {settings['lr']:g}"
+    )
+    return f"{model}, {epochs} epochs in batches of {settings['batch_size']}, {rate}"
+
+
+def duration(model: str, data: Data, settings: dict[str, Any]) -> float:
+    """About how many seconds a training of all generations takes on one thread."""
+    epochs = settings["generations"] * settings["epochs"]
+    return epochs * seconds(_network(model, data), data, settings["batch_size"])
+
+
+def seconds(network: nn.Module | None, data: Data, batch_size: int) -> float:
+    """About how long an epoch takes on one thread: forward, and twice as much backward."""
+    examples, shape = examples_of(data), data.shape
+    inputs = getattr(network, "inputs", None)
+    if inputs is not None:
+        shape = (shape[0], inputs.fast or inputs.size, inputs.fast or inputs.size)
+    work = 0 if network is None else 3 * operations(network, shape)
+    return examples * work / SPEED + -(-examples // batch_size) * STEP
+
+
+def examples_of(data: Data) -> int:
+    """The number of training examples, or a guess where nobody can count them."""
+    return data.sizes["train"] or 10_000
+
+
+def operations(network: nn.Module, shape: tuple[int, ...]) -> int:
+    """Floating-point operations of the convolutions and linear layers for one example: two for each product.
+
+    >>> operations(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5)), (3,))
+    64
+    """
+    total = 0
+
+    def count(layer: nn.Module, _: Any, output: Tensor) -> None:
+        nonlocal total
+        weight: Tensor = layer.weight  # type: ignore[assignment]
+        total += 2 * output.numel() * weight[0].numel()
+
+    layers = [each for each in network.modules() if isinstance(each, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)]
+    hooks = [layer.register_forward_hook(count) for layer in layers]
+    with torch.no_grad():
+        network.eval()(torch.zeros(1, *shape))
+    for hook in hooks:
+        hook.remove()
+    return total
+
+
+def _network(model: str, data: Data) -> nn.Module | None:
+    """The network, untrained, to look at; None where only its owner may make it."""
+    if isinstance(model, nn.Module):
+        return model
+    if not models.catalogued(model):
+        return None
+    with torch.random.fork_rng(devices=[]):
+        return models.build(model, shape=data.shape, classes=data.target.outputs, pretrained=False)
+
+
+def _normed(network: nn.Module | None) -> bool:
+    kinds = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
+    return network is not None and any(isinstance(each, kinds) for each in network.modules())
