@@ -32,6 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow import models
+from fallow.base.errors import RequestError
 from fallow.core.method import Method
 from fallow.data import Data, Examples, Files
 
