@@ -71,7 +71,7 @@ def test_the_verdict_table_and_the_paths(compare: Run) -> None:
         "digits: 434 grey images of 8×8, 10 classes, 60 for training, 15 for validation, 359 for testing; "
     )
     assert err[0].endswith("; 3 methods, a race of up to 2 seeds")
-    assert err[1].startswith("mlp:hidden=4, 2 epochs in batches of 32, one-cycle rate up to 0.01")
+    assert err[1].startswith("mlp:hidden=4, 2 epochs in batches of 64, one-cycle rate up to 0.01")
     assert err[2].startswith("2 seeds will show, four times in five, a true difference of ")
     assert "this takes less than a minute on 1 worker" in err
     finished = [line for line in err if line.startswith("[")]

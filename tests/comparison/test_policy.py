@@ -217,6 +217,6 @@ def test_what_needs_pretrained_weights_runs_with_networks_that_have_them(tmp_pat
         model, method, settings = (run.arguments[key] for key in ("model", "method", "settings"))
         found.setdefault(model, {})[method] = settings.get("freeze")
     assert found == {
-        "mlp": {"normal": None, "long": None, "mixup": None},
+        "mlp:norm=batch": {"normal": None, "long": None, "mixup": None},
         "lite0": {"normal": "head", "long": "head", "probe": "head", "mixup": "head"},
     }

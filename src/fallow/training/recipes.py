@@ -192,13 +192,14 @@ def operations(network: nn.Module, shape: tuple[int, ...]) -> int:
 
 
 def _network(model: str, data: Data) -> nn.Module | None:
-    """The network, untrained, to look at; None where only its owner may make it."""
-    if isinstance(model, nn.Module):
-        return model
+    """The network, untrained, to look at; None where it is not fallow's own, or does not fit, as will be said."""
     if not models.catalogued(model):
         return None
-    with torch.random.fork_rng(devices=[]):
-        return models.build(model, shape=data.shape, classes=data.target.outputs, pretrained=False)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return models.build(model, shape=data.shape, classes=data.target.outputs, pretrained=False)
+    except RequestError:
+        return None
 
 
 def _normed(network: nn.Module | None) -> bool:
