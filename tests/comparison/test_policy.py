@@ -6,28 +6,18 @@ import math
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
 from fallow import methods
-from fallow.comparison import policy as subject
 from fallow.comparison.plan import Plan, slug
-from fallow.comparison.policy import epochs
-from fallow.comparison.recipes import with_recipes
+from fallow.comparison.policy import epochs, policy, runs
 from fallow.core.method import Method
 from fallow.data import load
 from fallow.evaluate.metrics import CLASSES
-from fallow.experiment import Outcome, Policy, Run
+from fallow.experiment import Outcome, Run
 from tests.comparison.small import arrays, plan
-
-
-def policy(asked: Plan, loaded: dict, *rest: Any) -> Policy:
-    return subject.policy(with_recipes(asked, loaded), loaded, *rest)
-
-
-def runs(asked: Plan, loaded: dict, versions: dict[str, str]) -> list[Run]:
-    return subject.runs(with_recipes(asked, loaded), loaded, versions)
 
 
 def every(asked: Plan) -> list[Run]:

@@ -12,6 +12,7 @@ from typing import Any
 from fallow.comparison import labels
 from fallow.comparison.plan import TASKS, Plan, slug
 from fallow.comparison.race import BASELINE, Entry, rounds
+from fallow.comparison.recipes import with_recipes
 from fallow.comparison.tuning import Tuned, Tuning, with_settings
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
@@ -171,6 +172,7 @@ def runs(plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]) -> 
     from fallow.methods import build
     from fallow.models import starts_trained
 
+    plan = with_recipes(plan, loaded)
     found: list[Run] = []
     for source in plan.data:
         data = loaded[source]
