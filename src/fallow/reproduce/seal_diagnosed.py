@@ -28,9 +28,9 @@ from fallow.reproduce.table import Cell, Table, cell
 from fallow.training.fit import fit
 
 SEEDS = 3
-GENERATIONS, EPOCHS = 4, 12
+GENERATIONS, EPOCHS, RATE = 4, 12, 0.05
 MODEL = "scnn:width=8,dense=64"
-METHODS = {"Normal (long)": "long", "LLF": "llf", "SEAL": "seal", "SEAL (adaptive)": "seal:ascent=adaptive"}
+METHODS = {"Normal (long)": "long", "LLF": "llf", "SEAL": "seal", "SEAL (auto)": "seal:scale=auto"}
 LOWER = "largest eigenvalue"  # which the paper says is lower for SEAL, and highest for normal training
 PROBES, STEPS = 4, 120
 
@@ -40,7 +40,7 @@ def trained(data: str, train: int, method: str, seed: int, smoothing: float = 0.
     loaded = load(data, train=train, seed=seed)
     result = fit(
         MODEL, loaded, method, seed=seed, generations=GENERATIONS, epochs=EPOCHS, evaluate_every=EPOCHS,
-        augment="none", label_smoothing=smoothing, test_at_end=True, observer=heed,
+        augment="none", lr=RATE, label_smoothing=smoothing, test_at_end=True, observer=heed,
     )  # fmt: skip
     parts = []
     for part in (loaded.train, loaded.test):
@@ -78,7 +78,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     jobs = {(row, seed): (data, train, method, seed) for seed in range(seeds) for row, method in METHODS.items()}
     at, done = each(measure, jobs)
     columns = list(next(iter(at.values())))
-    remarks = [f"{data}, {train} training examples, {MODEL}, {GENERATIONS} generations of {EPOCHS} epochs."]
+    remarks = [f"{data}, {train} training examples, {MODEL}, {GENERATIONS} generations of {EPOCHS} epochs at {RATE}."]
     if name == "seal-figure2":
         cells = [cell(row, c, None, [at[row, s][c] for s in done], 0) for row in METHODS for c in columns]
         remarks.append(
