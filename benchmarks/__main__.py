@@ -7,7 +7,7 @@ import json
 from importlib import import_module
 
 NAMES = {
-    "loop": "fit against a bare PyTorch loop, methods against normal",
+    "loop": "fit against a bare PyTorch loop, methods against normal, channels_last (two minutes)",
     "start": "fallow --help, and importing fallow beyond torch (a minute)",
     "methods": "every method against an ordinary step (three minutes)",
     "compare": "a comparison with one and with two workers, and against a bare loop (eight minutes)",

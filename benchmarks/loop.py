@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from benchmarks.timing import Work, compare, interleave
 from fallow import models
@@ -104,7 +105,40 @@ def measure(repetitions: int | None = None) -> dict[str, Any]:
             ratio, spread = per_step(spec, part, method, repetitions or 12)
             first["ratios"][f"{method}_vs_normal{name}"] = ratio
             first["spread"][f"{method}_vs_normal{name}"] = spread
-    return first
+    convolutions = formats(repetitions or 8)
+    return {key: value | convolutions.get(key, {}) for key, value in first.items()} | {
+        "images_per_second": convolutions["images_per_second"]
+    }
+
+
+def formats(repetitions: int) -> dict[str, Any]:
+    """``fit`` with its weights in channels_last, as it trains, against the same with contiguous weights."""
+    rivals: dict[str, Callable[[], Work]] = {}
+    pairs: dict[str, tuple[str, str]] = {}
+    for name, spec, examples in (("scnn8", "scnn:width=8", 320), ("resnet18w16", "resnet18:width=16", 96)):
+        draw = torch.Generator().manual_seed(0)
+        x = torch.randint(256, (examples, 1, 28, 28), generator=draw, dtype=torch.uint8)
+        grey = load((x, torch.arange(examples) % 10), val=0.0, test=0.0)
+
+        def rival(kind: torch.memory_format, spec: str = spec, grey: Data = grey) -> Callable[[], Work]:
+            def get_ready() -> Work:
+                ctx = prepare(spec, grey, "normal", epochs=1, batch_size=BATCH, lr=LR, augment="crop")
+                convert_conv2d_weight_memory_format(ctx.model, kind)
+
+                def work() -> int:
+                    loop.run_epoch(ctx)
+                    return ctx.clock.steps
+
+                return work
+
+            return get_ready
+
+        rivals[f"{name} channels_last"] = rival(torch.channels_last)
+        rivals[f"{name} contiguous"] = rival(torch.contiguous_format)
+        pairs[f"channels_last_{name}"] = (f"{name} channels_last", f"{name} contiguous")
+    found = compare(interleave(rivals, repetitions), pairs)
+    speed = {name: round(BATCH / clocks["cpu"] * 1e6) for name, clocks in found["microseconds"].items()}
+    return found | {"images_per_second": speed}
 
 
 def per_step(model: str, source: Data, method: str, repetitions: int) -> tuple[float, tuple[float, float]]:
