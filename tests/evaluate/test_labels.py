@@ -15,8 +15,10 @@ def law(n: float, e: float = 0.2, u: float = 0.3, c: float = 0.6) -> float:
 
 def measured(draw: np.random.Generator, noise: float, seeds: int = 5, **shape: float) -> np.ndarray:
     """At all sizes and at twice the labels."""
+    sizes = {n: law(n, **shape) for n in (*SIZES, 2000)}
+    grown = {n: (error / sizes[1000]) ** 0.5 for n, error in sizes.items()}  # as noise does
     luck = 0.01 * draw.standard_normal(seeds)  # of a split, the same at every size
-    return np.array([law(n, **shape) + luck + noise * draw.standard_normal(seeds) for n in (*SIZES, 2000)])
+    return np.array([error + grown[n] * (luck + noise * draw.standard_normal(seeds)) for n, error in sizes.items()])
 
 
 def test_without_noise_it_goes_through_the_points() -> None:
@@ -38,7 +40,8 @@ def test_the_weights_are_those_of_brute_force() -> None:
     likelihood = []
     for k in (i, j):
         shape = np.array([found.u[k] + (1 - found.u[k]) * (n / 1000) ** -found.c[k] for n in SIZES])
-        miss = np.square(errors.mean(1)[:, None] - e * shape[:, None]).sum(0) / variance
+        grown = (errors.mean(1) / errors[-1].mean())[:, None]
+        miss = (np.square(errors.mean(1)[:, None] - e * shape[:, None]) / grown).sum(0) / variance
         likelihood.append(np.exp(-miss / 2).sum())
     assert found.weight[i] / found.weight[j] == pytest.approx(likelihood[0] / likelihood[1], rel=0.1)
 

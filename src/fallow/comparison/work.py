@@ -40,7 +40,7 @@ def train(
     result = fit(
         model,
         loaded,
-        build(method).tuned(own or {}),
+        build(method).tuned(own) if own else method,
         weights=Path(root, weights) if weights is not None else None,
         out=folder,
         resume=(folder / "run.json").exists(),

@@ -47,7 +47,7 @@ class Curve(NamedTuple):
     error: Floats  # its standard error
     miss: Floats  # the squared distance of each from the errors, in standard errors, beyond that of the nearest
     weight: Floats  # of each, 1 in all
-    noise: float  # the standard error of a measured mean
+    noise: float  # the standard error of a mean measured at N
     freedom: float  # the degrees of freedom of the noise
 
     def at(self, labels: float, level: float = 0.9) -> Estimate:
@@ -55,7 +55,7 @@ class Curve(NamedTuple):
         if not 0 < labels <= FURTHEST * self.labels:
             raise RequestError(f"{labels:g} labels are beyond twice the {self.labels:g} that were tried: no forecast")
         shape = self.u + (1 - self.u) * (labels / self.labels) ** -self.c
-        width = np.sqrt((self.error * shape) ** 2 + self.noise**2)
+        width = np.sqrt((self.error * shape) ** 2 + self.noise**2 * shape)
         room = np.maximum(stdtrit(self.freedom, (1 + level) / 2) ** 2 - self.miss, 0.0)
         allowed = room > 0
         reach, middle = (np.sqrt(room) * width)[allowed], (self.e * shape)[allowed]
@@ -68,15 +68,17 @@ def curve(labels: Sequence[float], errors: ArrayLike) -> Curve:
     n, y = np.asarray(labels, np.float64), np.asarray(errors, np.float64)
     if len(n) < 3 or y.shape[:1] != n.shape or y.ndim != 2 or y.shape[1] < 2 or (np.diff(n) <= 0).any():
         raise RequestError("a curve needs three sizes or more that rise, and two seeds or more at each")
-    left = y - y.mean(1, keepdims=True) - y.mean(0) + y.mean()  # a seed's luck is the same at every size
-    freedom = float((y.shape[0] - 1) * (y.shape[1] - 1))
-    variance = float(np.square(left).sum()) / freedom / y.shape[1]  # of a mean over seeds
+    size = np.sqrt(y.mean(1) / max(float(y[-1].mean()), 1e-12))  # the noise of an error grows with its root
+    z = y / size[:, None]
+    left = z - z.mean(1, keepdims=True) - z.mean(0) + z.mean()  # a seed's luck is the same at every size
+    freedom = float((z.shape[0] - 1) * (z.shape[1] - 1))
+    variance = float(np.square(left).sum()) / freedom / z.shape[1]  # of a mean over seeds
     variance = max(variance, (ROUGH * float(y[-1].mean())) ** 2, 1e-12)
     c, u = (grid.ravel() for grid in np.meshgrid(POWERS, SHARES))
-    shape = u[:, None] + (1 - u[:, None]) * (n / n[-1]) ** -c[:, None]
+    shape = (u[:, None] + (1 - u[:, None]) * (n / n[-1]) ** -c[:, None]) / size
     square = np.square(shape).sum(1)
-    e = np.maximum(shape @ y.mean(1) / square, 0.0)
-    miss = np.square(y.mean(1) - e[:, None] * shape).sum(1) / variance
+    e = np.maximum(shape @ z.mean(1) / square, 0.0)
+    miss = np.square(z.mean(1) - e[:, None] * shape).sum(1) / variance
     weight = (1 + miss / freedom) ** (-(freedom + len(n) - 1) / 2) / np.sqrt(square)  # Student's, e integrated out
     error = np.sqrt(variance / square)
     return Curve(
