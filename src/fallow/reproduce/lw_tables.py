@@ -90,7 +90,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
         "Training accuracy at the end, in %: " + ", ".join(f"{row} {value:.1f}" for row, value in fitted.items()) + ".",
     ]
     if name == "lw-table2":
-        return Table(name, "LW, table 2", gains(at), unit="points", remarks=remarks)
+        return Table(name, "LW, table 2", gains(at), unit="points", remarks=[*remarks, *marks(at)])
     return Table(name, "LW, table 3", wins(at), remarks=[*remarks, *marks(at)])
 
 
