@@ -227,3 +227,10 @@ def test_damaged_outputs_are_named_with_what_to_do(content: bytes | dict, tmp_pa
     (tmp_path / "outputs.safetensors").write_bytes(found)
     with pytest.raises(WorkError, match=r"is damaged \(.*\): delete .*, and the same command trains it again"):
         RunFolder(tmp_path).outputs()
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "checkpoint.previous"])
+def test_a_folder_in_place_of_a_checkpoint(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(RequestError, match=rf"{name} is a folder: delete it"):
+        RunFolder(tmp_path).load_checkpoint()

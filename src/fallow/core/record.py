@@ -123,6 +123,9 @@ class RunFolder:
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The checkpoint to go on from, if there is one."""
         previous = self.checkpoint.with_name(self.checkpoint.name + ".previous")
+        for path in (self.checkpoint, previous):
+            if path.is_dir():
+                raise RequestError(f"{path} is a folder: delete it, and repeat the command")
         if not self.checkpoint.exists() and not previous.exists():
             return None
         try:
