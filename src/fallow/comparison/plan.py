@@ -229,11 +229,10 @@ class Plan:
                 )
         union: dict[str, Any] = {key: tuple(dict.fromkeys([*stored[key], *mine[key]])) for key in GROW[:3]}
         timed = self.minutes is not None and stored["minutes"] is not None  # then the time said how many
-        recipes = {source: self.recipes.get(source, {}) | chosen for source, chosen in stored["recipes"].items()}
         more: dict[str, Any] = {
             "seeds": stored["seeds"] if timed else max(stored["seeds"], self.seeds),
             "labels": stored["labels"] or self.labels,
-            "recipes": self.recipes | recipes,
+            "recipes": self.recipes | stored["recipes"],
         }
         both = dataclasses.replace(self, **union, **more)
         if not looked:

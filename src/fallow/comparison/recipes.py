@@ -36,8 +36,8 @@ def with_recipes(plan: Plan, loaded: Mapping[str, Any]) -> Plan:
                 chosen = min(chosen, short, key=lambda each: each["epochs"])
             if plan.settings.get("freeze") is not None:
                 chosen["augment"] = "auto"  # what frozen layers give is computed once
-            before = [own["augment"] for own in known.values() if chosen["augment"] == "try"]
-            chosen["augment"] = next(iter(before), chosen["augment"])  # what was tried holds for all
+            if chosen["augment"] == "try":  # what was tried before holds for all
+                chosen["augment"] = next((a for own in known.values() if (a := own["augment"]) != "auto"), "try")
             known[chosen.pop("model")] = chosen
         found[source] = known
     return replace(plan, recipes=found)

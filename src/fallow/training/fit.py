@@ -126,7 +126,8 @@ def fit(
     Parameters
     ----------
     model : a module, the name of one of fallow's models (``"resnet18:width=16"``), ``"module:factory"`` of
-        your own, or None for the default that fits the data. A module is trained in place.
+        your own, or None for the data's recipe: its network, and its settings where none are given
+        (:mod:`fallow.training.recipes`). A module is trained in place.
     data : a bundled name, a path, ``(x, y)`` tensors, a torch ``Dataset`` or ``DataLoader``, a ``Data``, or
         ``Tasks`` for few-shot methods (see :func:`fallow.fewshot`).
     method : a method or its name with settings (``"seal:scale=0.1"``, ``"llf+sagd"``).

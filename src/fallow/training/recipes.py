@@ -38,6 +38,7 @@ from fallow.data import Data, Examples, Files
 
 GENERATIONS = 4  # of equal length; `long` has their epochs in one
 QUICK = 4  # times shorter
+TRIALS = 0.75  # of a training, what trials of augmentations cost
 SPEED, STEP = 8e10, 1.5e-3  # floating-point operations in a second of one thread, and seconds of a step besides
 
 TRAINING: dict[str, Any] = {  # what all rows share
@@ -121,13 +122,21 @@ def recipe(
 
 
 def training(
-    data: Data, method: Method, model: str | None, given: dict[str, Any], **how: Any
+    data: Data,
+    method: Method,
+    model: str | None,
+    given: dict[str, Any],
+    minutes: float | None = None,
+    quick: bool = False,
 ) -> tuple[str, dict[str, Any]]:
     """The recipe for one training by a method, with what is ``given`` instead: the network, and its settings.
 
-    Ordinary training has all epochs of the recipe, not those of one generation.
+    Ordinary training has all epochs of the recipe, not those of one generation. Trials of augmentations, unless one is
+    given, take their part of the ``minutes``.
     """
-    found = recipe(data, model, **how)
+    found = recipe(data, model, minutes=minutes, quick=quick)
+    if minutes is not None and found["augment"] == "try" and "augment" not in given:
+        found = recipe(data, model, minutes=minutes / (1 + TRIALS), quick=quick)
     if given.get("freeze") is not None or any(part.pretrained for part in method.parts):
         found["augment"] = "auto"  # what frozen layers give is computed once
     if not method.generational and not {"generations", "epochs"} & set(given):
