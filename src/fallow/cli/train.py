@@ -140,7 +140,6 @@ def train(
         network, settled = recipes.training(
             loaded, methods.build(method), model, given, minutes=minutes, quick=quick
         )  # what is not given follows from the data
-        say(recipes.said(network, settled))
         chosen = settled | {
             "weights": weights, "device": device, "workers": workers, "split": as_split(split), "seed": seed,
         }  # fmt: skip
@@ -151,6 +150,7 @@ def train(
         ends.enter_context(closing(training))
         if training.engine.is_global_zero:
             say(training.problem.understood(training.settings))
+            say(recipes.said(network, settled))
         if training.engine.world_size == 1 and training.clock.overall < 1:
             clock = training.clock
             passes = clock.generations * clock.epochs * clock.steps * training.method.passes * (1 - clock.overall)
