@@ -371,7 +371,8 @@ def read_until(terminal: int, word: str, child: subprocess.Popen) -> str:
 
 def test_a_terminal_shows_a_live_table_and_ctrl_c_stops(run: Run) -> None:
     words = ("compare", "digits", "--train", "300", "--models", "scnn:width=4,dense=16", "--generations", "2",
-             "--epochs", "12", "--methods", "ema", "--seeds", "2", "--workers", "1", "--out", "out")  # fmt: skip
+             "--epochs", "12", "--methods", "ema", "--seeds", "2", "--workers", "1", "--augment", "none",
+             "--out", "out")  # fmt: skip
     terminal, inner = pty.openpty()
     child = subprocess.Popen(
         [sys.executable, "-m", "fallow", *words], stdin=inner, stderr=inner, stdout=subprocess.PIPE, text=True,

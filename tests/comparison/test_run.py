@@ -51,8 +51,8 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     begun: list[tuple[str, int]] = []
     fit = fitting.fit
 
-    def counted(model: Any, data: Any, method: str, **options: Any) -> Any:
-        begun.append((method, options["seed"]))
+    def counted(model: Any, data: Any, method: Any, **options: Any) -> Any:
+        begun.append((str(method), options["seed"]))
         return fit(model, data, method, **options)
 
     monkeypatch.setattr(fitting, "fit", counted)
@@ -444,10 +444,14 @@ def test_ctrl_c_stops_and_the_same_call_goes_on(data: str, tmp_path: Path, monke
 
 
 ROOT = Path(__file__).parents[2]
-KILLED = {"train": 200, "models": ["scnn:width=4,dense=16"], "settings": {"epochs": 8, "batch_size": 32}}
+KILLED = {
+    "train": 200,
+    "models": ["scnn:width=4,dense=16"],
+    "settings": {"epochs": 8, "batch_size": 32, "augment": "none"},
+}
 FLAGS = (
     "--train", 200, "--models", "scnn:width=4,dense=16", "--generations", 2, "--epochs", 8, "--batch-size", 32,
-    "--methods", "llf", "--seeds", 2, "--workers", 2,
+    "--augment", "none", "--methods", "llf", "--seeds", 2, "--workers", 2,
 )  # fmt: skip
 
 

@@ -12,6 +12,11 @@ examples                                    network, epochs, augmentation       
                                             **scnn:width=16,dense=128,norm=batch, 200, crop**      96.4      46
 500 of fashion_mnist, 400 to train          resnet18:width=16, 60 epochs, crop                     78.6 (a)  68
                                             **scnn:width=16,dense=128,norm=batch, 100, crop**      81.9      35
+1,000 of cifar10_sub                        **resnet18:width=16, 100 epochs, flip+crop**           54.8 (a)  245
+pets32, 2,944 to train                      **resnet18:width=16, 60 epochs, flip+crop**            40.3 (a)  428
+digits, 1,150 to train; two seeds           scnn:width=8,dense=64,norm=batch, 20 epochs, crop      98.9      3.0
+                                            scnn:width=16,dense=128,norm=batch, 20, crop           99.6      5.3
+                                            **the same in batches of 64**                          99.4      2.8
 tables: diabetes (RMSE, best epoch),        mlp, 60 epochs at .01                                  59.5, 95.6, 96.3
 cancer, wine; three seeds                   **mlp:norm=batch, 60 at .05, decay .01**               55.9, 97.1, 96.3
                                             ridge or logistic regression                           55.9, 95.6, 94.4
@@ -20,7 +25,9 @@ cancer, wine; three seeds                   **mlp:norm=batch, 60 at .05, decay .
 (a) Measured elsewhere, with all labels to train. (b) With norms, logits start with a standard deviation of .8 to 1, and
 a smaller head gains nothing; without norms it was 2.
 
-What no habit can know, shifts and flips, validation chooses by short trials: :mod:`fallow.training.augmentation`.
+What no habit can know, shifts and flips, validation chooses by short trials: :mod:`fallow.training.augmentation`. Of
+the 60 and 100 validation examples of the first two above, the losses were .54 without, .33 with shifts and .41 with
+mirroring beside them (30 CPU seconds for all three), and .65, .55 and .54, of which the last is no better but by chance.
 """
 
 from __future__ import annotations
