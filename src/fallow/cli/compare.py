@@ -43,6 +43,9 @@ def compare(
     labels: Annotated[
         bool, typer.Option("--labels", help="what would more labels bring? trains on 25, 50 and 75 % of them, too")
     ] = False,
+    no_refit: Annotated[
+        bool, typer.Option("--no-refit", help="keep the judged winner; by default it learns from all labels in the end")
+    ] = False,
     plan: Annotated[Path | None, typer.Option(help="a TOML file; flags override it")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a first look: four seeds, a quarter of the epochs")] = False,
     budget: Annotated[
@@ -103,7 +106,7 @@ def compare(
     flags = {
         "data": data, "methods": None if methods is None else split_names(methods), "models": named, "seeds": seeds,
         "seed": seed, "same": same, "minutes": minutes, "prove_worse": prove_worse or None, "tune": tune,
-        "folds": folds, "labels": labels or None, "quick": quick or None,
+        "folds": folds, "labels": labels or None, "refit": False if no_refit else None, "quick": quick or None,
         "budget": budget, "score": score, "train": train, "val": val, "size": size, "strict": strict or None,
         "as_": as_, "groups": groups, "target": target, "drop": drop,
         "weights": None if weights is None else str(weights),

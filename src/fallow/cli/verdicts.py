@@ -34,6 +34,8 @@ def verdicts(comparison: Comparison, findings: Findings) -> None:
     _failures(comparison)
     if findings.winner is not None:
         print(f"best model: {comparison.folder / 'best' / 'best.safetensors'} ({findings.winner.method})")
+        for sentence in comparison.taken.said(Shown.of(comparison.metric)) if comparison.taken else ():
+            print(f"  {sentence}")
         if comparison.loaded[comparison.source_of(findings.winner)].pictures:
             print(f"  fallow predict {shlex.quote(str(comparison.folder))} image.png")
     print(f"report: {comparison.folder / 'report.html'}")

@@ -41,6 +41,7 @@ def compare(
     tune: int = 0,
     folds: int = 0,
     labels: bool = False,
+    refit: bool = True,
     quick: bool = False,
     budget: str = "passes",
     score: str = "last",
@@ -86,6 +87,7 @@ def compare(
     exploratory : methods that were not asked about from the start; those that a later call adds are so by themselves.
     tune : so many trials of settings for each runner, the controls included, on two seeds that then do not race.
     folds : so many seeds are the folds of one partition, so that each example is a test example in one of them.
+    refit : once everything is chosen, the winner that is kept learns from all labels, validation included.
     labels : what would more labels bring? The control and the best method also train on 25, 50 and 75 % of them.
     quick : a first look, with a quarter of the epochs.
     budget : what is equal between the methods, "passes" (forward-backward) or "steps".
@@ -118,6 +120,7 @@ def compare(
         tune=tune,
         folds=folds,
         labels=labels,
+        refit=refit,
         quick=quick,
         budget=budget,
         score=score,
@@ -175,6 +178,7 @@ def execute(
     from fallow.comparison.run import begun
     from fallow.comparison.transfer import check as check_targets
     from fallow.comparison.transfer import transferred
+    from fallow.comparison.winner import take
     from fallow.comparison.yardsticks import measured
     from fallow.core.engine import find_device
     from fallow.experiment import check, epochs_done
@@ -209,6 +213,7 @@ def execute(
         seconds = (experiment.store.read("seconds") or 0.0) + comparison.state.seconds()
         experiment.store.write("seconds", seconds)
         comparison.yardsticks = measured(comparison, experiment.store)
+        comparison.taken = take(comparison, experiment, engine=engine, address=address, workers=workers, device=device)
         if transfer_to:
             comparison.transfers = transferred(comparison, transfer_to, **where)
         found = _diagnose(comparison, diagnosing) if diagnose else None
@@ -224,13 +229,13 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
     from fallow.report.shown import Shown
 
     findings = comparison.findings()
-    plan, best, lost = comparison.plan, None, None
+    plan, taken, best, lost = comparison.plan, comparison.taken, None, None
     try:
-        best = keep(comparison, findings.winner) if findings.winner is not None else None
+        best = keep(comparison, taken) if taken is not None else None
     except (FallowError, OSError) as error:  # the rest is worth a report
         lost = error
     notes = [note for data in comparison.loaded.values() for note in data.notes]
-    models = (run.arguments["model"] for run in comparison.state.runs.values())
+    models = (run.arguments["model"] for run in comparison.runs)
     settings = {}
     if len(plan.data) == 1:
         whole = comparison.settings(plan.data[0])
@@ -248,8 +253,8 @@ def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> 
     )
     named = [comparison.named(entry) for entry in comparison.entries.values()]
     write(comparison.folder, findings, named, best, about, found, Shown.of(comparison.metric))
-    if lost is not None and findings.winner is not None:
-        run = comparison.folder / findings.winner.folder
+    if lost is not None and taken is not None:
+        run = taken.folder
         raise WorkError(
             f"the best model cannot be kept ({first_line(lost)}): delete {run}, and the same command trains it again"
         ) from lost

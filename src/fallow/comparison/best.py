@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fallow.base import files
 from fallow.comparison.race import Entry
+from fallow.comparison.winner import Taken
 from fallow.data.examples import Examples, Files
+from fallow.report.shown import Shown
 from fallow.training.predict import Predictor
 
 if TYPE_CHECKING:
@@ -49,30 +53,32 @@ class Best:
     classes: list[str]
     confusion: list[list[int]]  # rows: the true class
     mistakes: list[Mistake]  # the surest first
+    said: list[str] = field(default_factory=list)  # what was done to it after it was chosen
 
 
-def keep(comparison: Comparison, winner: Entry) -> Best:
-    """Copy the winner's record and weights to ``best/``, and look at its mistakes."""
-    home = comparison.folder / "best"
-    run = comparison.folder / winner.folder
+def keep(comparison: Comparison, taken: Taken) -> Best:
+    """Copy the winner's record and weights to ``best/``, with its temperature, and look at its mistakes."""
+    home, winner = comparison.folder / "best", taken.entry
     home.mkdir(exist_ok=True)
-    shutil.copyfile(run / "run.json", home / "run.json")
-    shutil.copyfile(run / f"{comparison.plan.score}.safetensors", home / "best.safetensors")
+    record = json.loads((taken.folder / "run.json").read_text("utf-8"))
+    files.write_json(home / "run.json", record | {"temperature": taken.temperature, "labels": taken.labels})
+    shutil.copyfile(taken.folder / f"{taken.weights}.safetensors", home / "best.safetensors")
     if comparison.plan.fewshot:
         start = FEWSHOT.format(comparison.source_of(winner), winner.model, winner.method, home)
         return Best(winner, home / "best.safetensors", start, [], [], [])
-    predictor = Predictor(home, model=winner.model)  # which this very command names
+    predictor = Predictor(home, model=winner.model if "yardstick" not in record else None)  # this very command names it
     classified = comparison.loaded[comparison.source_of(winner)].target.kind == "classes"
     confusion, mistakes = _mistakes(predictor, comparison, winner) if classified else ([], [])
     array = f"an array of {'×'.join(map(str, ('N', *predictor.shape)))}"
     examples, kind = ('["image.png"]', f"or {array}") if predictor.pictures else ("x", array)
     snippet = SNIPPET.format(folder=str(comparison.folder), examples=examples, kind=kind)
-    return Best(winner, home / "best.safetensors", snippet, predictor.classes, confusion, mistakes)
+    said = taken.said(Shown.of(comparison.metric))
+    return Best(winner, home / "best.safetensors", snippet, predictor.classes, confusion, mistakes, said)
 
 
 def _mistakes(predictor: Predictor, comparison: Comparison, winner: Entry) -> tuple[list[list[int]], list[Mistake]]:
     x, y = _test(comparison, winner)
-    chances = functional.softmax(predictor.logits(x).float(), 1)
+    chances = functional.softmax(predictor.logits(x).float() / (predictor.temperature or 1), 1)
     confidence, found = chances.max(1)
     classes = len(predictor.classes)
     confusion = torch.bincount(y * classes + found, minlength=classes * classes).view(classes, classes)

@@ -211,6 +211,7 @@ def _best(best: Best, findings: Findings) -> dict[str, Any]:
     wrong.sort(key=lambda found: (-found[0], found[1], found[2]))
     return {
         "outcome": best.outcome,
+        "said": best.said,
         "weights": str(best.weights),
         "snippet": best.snippet,
         "predict": f"fallow predict {shlex.quote(str(run))} image.png" if images else None,

@@ -30,6 +30,7 @@ FREE = (
     "prove_worse",
     "labels",
     "recipes",
+    "refit",
 )  # they follow, or say how long it goes on
 LONGEST = 80  # letters of a part of a file's name
 BUDGETS = {"passes": "forward-backward passes", "steps": "steps of the optimiser"}
@@ -57,6 +58,7 @@ class Plan:
     tune: int = 0  # trials of settings for each runner, the controls included; 0: as they are
     folds: int = 0  # so many seeds are the folds of one partition: each example is a test example in one of them
     labels: bool = False  # what would more of them bring?
+    refit: bool = True  # the winner learns from all labels in the end, validation included
     quick: bool = False
     budget: str = "passes"
     score: str = "last"

@@ -66,6 +66,13 @@ def races(run: Run) -> bool:
     return run.work == WORK and "keep" not in run.arguments["load"]
 
 
+def settled(spec: str, history: list[dict[str, Any]]) -> Any:
+    """A method with what its training chose on validation."""
+    from fallow.methods import build
+
+    return build(spec).settled(history)
+
+
 def learned(
     plan: Plan, loaded: Mapping[str, Any], ended: Outcomes, metric: Metric
 ) -> dict[Setting, labels.Labels | None]:

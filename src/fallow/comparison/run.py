@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,8 +23,10 @@ from fallow.comparison.plan import TASKS, Plan
 from fallow.comparison.policy import entry, learned, races, runs, tuned
 from fallow.comparison.race import Entry, plain
 from fallow.comparison.recipes import with_recipes
+from fallow.comparison.winner import Taken
 from fallow.comparison.work import absolute, read
-from fallow.comparison.yardsticks import Measured, said
+from fallow.comparison.yardsticks import Measured, keepable, said
+from fallow.comparison.yardsticks import entry as entry_of
 from fallow.data import Examples, Files
 from fallow.data.normalise import spaced
 from fallow.evaluate.metrics import LOSS, Metric
@@ -44,6 +47,7 @@ class Comparison:
     loaded: dict[str, Any]  # source → Data, of the first seed
     state: State = field(default_factory=State)
     yardsticks: list[Measured] = field(default_factory=list)  # what ordinary learners reach on the same splits
+    taken: Taken | None = None  # the winner as it is kept
     transfers: dict[str, Transfer] = field(default_factory=dict)  # by setting: what features are worth on other data
 
     def __repr__(self) -> str:
@@ -123,7 +127,18 @@ class Comparison:
 
     def source_of(self, entry: Entry) -> str:
         """The source of the data of an entry, named or not."""
-        return self.state.runs[Path(entry.folder).name].arguments["data"]
+        return next(source for source, label in self.labels.items() if entry.data in (source, label))
+
+    def _winner(self, found: Findings) -> Entry | None:
+        """The best row on validation, of networks and of the yardsticks that can be kept."""
+        network, worth = found.winner, self.metric.worth
+        rows = [row for row in self.yardsticks if keepable(row) and network is not None and row.data == network.data]
+        if network is None or not rows:
+            return network
+        best = max(rows, key=lambda row: worth(statistics.fmean(row.val)))
+        setting = next(s for s in found.settings if (s.data, s.model) == (network.data, network.model))
+        beaten = worth(statistics.fmean(best.val)) > worth(setting.row(network.method).validation)
+        return entry_of(best, self.plan.first) if beaten else network
 
     def findings(self) -> Findings:
         """The verdicts on what is done so far."""
@@ -144,6 +159,7 @@ class Comparison:
             for setting in found.settings:
                 setting.labels = shown[setting.data, setting.model]
         found.beaten = said(found.settings, self.yardsticks)
+        found.winner = self._winner(found)
         sources = {label: source for source, label in labels.items()}
         for setting in found.settings:
             if not self.plan.fewshot:
@@ -302,6 +318,7 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
                 ],
                 "across": across,
                 "winner": dataclasses.asdict(findings.winner) if findings.winner else None,
+                "kept": comparison.taken.describe() if comparison.taken else None,
             }
         )
     )

@@ -55,6 +55,64 @@ def train(
     return result.describe()
 
 
+def again(
+    folder: Path,
+    *,
+    data: str,
+    version: str,
+    load: dict[str, Any],
+    model: str,
+    weights: str | None,
+    method: str,
+    seed: int,
+    settings: dict[str, Any],
+    whole: bool,
+    metric: str,
+    root: str,
+) -> dict[str, Any]:
+    """Train the winner, on all labels if ``whole``; how many, and its score on test."""
+    from fallow.evaluate.score import key_of
+    from fallow.training.fit import fit
+
+    loaded = _taught(_load(absolute(data, root), json.dumps(load), seed, version), whole)
+    result = fit(
+        model, loaded, method, weights=Path(root, weights) if weights is not None else None, out=folder,
+        resume=(folder / "run.json").exists(), device=device(), observer=heed, checkpoint_every=CHECKPOINT_EVERY,
+        test_at_end=True, features=folder.parent.parent / "features", seed=seed, metric=metric, **settings,
+    )  # fmt: skip
+    return {"labels": loaded.sizes["train"], "test": result.last.get(key_of("test", metric))}
+
+
+def learn(
+    folder: Path,
+    *,
+    data: str,
+    version: str,
+    load: dict[str, Any],
+    model: str,
+    name: str,
+    chosen: dict[str, float],
+    seed: int,
+    whole: bool,
+    metric: str,
+    root: str,
+) -> dict[str, Any]:
+    """Let a yardstick learn, with what was chosen for it, and keep it as a run."""
+    from fallow.training.yardsticks import keep, relearned
+
+    loaded = _taught(_load(absolute(data, root), json.dumps(load), seed, version), whole)
+    found = relearned(loaded, name, chosen)
+    keep(found, loaded, folder)
+    return {"labels": loaded.sizes["train"], "test": found.metrics.get("test", {}).get(metric)}
+
+
+def _taught(data: Any, whole: bool) -> Any:
+    """The data, or with validation among the training examples."""
+    from fallow.data.examples import united
+
+    return replace(data, train=united(data.train, data.val), val=None) if whole and data.val is not None else data
+
+
 def trial(folder: Path, **arguments: Any) -> dict[str, Any]:
     """Train with settings on trial: only validation judges them, and so there is no test."""
     return train(folder, **arguments, tested=False)

@@ -6,7 +6,9 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fallow.comparison.race import Entry
 from fallow.comparison.work import read
+from fallow.evaluate.calibration import temperature
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from fallow.comparison.findings import Setting
     from fallow.comparison.run import Comparison
     from fallow.experiment.store import Store
+    from fallow.training.yardsticks import Yardstick
 
 SEEDS = 4  # of which the learners see the splits: their spread is that of the splits
 MOST = 16_000  # pictures that a pretrained network looks at, once for all seeds: 10 ms each; for a quick look a quarter
@@ -28,6 +31,9 @@ class Measured:
     name: str
     test: list[float]  # the metric
     val: list[float]
+    temperature: list[float | None]  # that validation likes, of classes
+    chosen: list[dict[str, float]]  # on validation
+    best: int = 0  # which of them is best on validation
 
     @property
     def mean(self) -> float:
@@ -51,14 +57,40 @@ def measured(comparison: Comparison, store: Store) -> list[Measured]:
                 found = yardsticks(loaded, metric=metric, seed=seed)
                 if sum(filter(None, loaded.sizes.values())) <= (MOST // 4 if plan.quick else MOST):
                     found += on_pretrained(loaded, metric=metric, folder=comparison.folder / "features")
-                kept[key] = {each.name: [each.metrics[part][metric] for part in ("test", "val")] for each in found}
+                kept[key] = {
+                    each.name: [each.metrics["test"][metric], each.metrics["val"][metric], _heat(each), each.chosen]
+                    for each in found
+                }
                 store.write("yardsticks", kept)
-    rows: dict[tuple[str, str], list[list[float]]] = {}
+    rows: dict[tuple[str, str], list[list[Any]]] = {}
     for source in comparison.loaded:
         for seed in range(plan.first, plan.first + min(SEEDS, plan.seeds)):
             for name, values in kept.get(f"{source} {seed} {metric}", {}).items():
                 rows.setdefault((comparison.labels[source], name), []).append(values)
-    return [Measured(data, name, *map(list, zip(*values, strict=True))) for (data, name), values in rows.items()]
+    learners = []
+    for (data, name), values in rows.items():
+        test, val, heat, chosen = (list(column) for column in zip(*values, strict=True))
+        best = max(range(len(val)), key=lambda i: comparison.metric.worth(val[i]))
+        learners.append(Measured(data, name, test, val, heat, chosen, best))
+    return learners
+
+
+def _heat(each: Yardstick) -> float | None:
+    y = each.outputs["val_y"]
+    classes = not y.is_floating_point() and y.ndim == 1
+    return temperature(each.outputs["val"], y) if classes else None
+
+
+def entry(row: Measured, first: int) -> Entry:
+    """A yardstick as a row of the table: what it gave on the split that it was best on by validation."""
+    model = "lite0" if "lite0" in row.name else "yardstick"
+    test, val = row.test[row.best], row.val[row.best]
+    return Entry(row.data, model, row.name, first + row.best, "", None, test, val, 0.0, 0, 0.0)
+
+
+def keepable(row: Measured) -> bool:
+    """Whether it can be kept without code: trees are no tensors."""
+    return "trees" not in row.name
 
 
 def _values(shape: tuple[int, ...]) -> int:

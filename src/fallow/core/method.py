@@ -164,6 +164,10 @@ class Method:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` gave."""
 
+    def settled(self, history: list[dict[str, Any]]) -> Method:
+        """The method with what its training chose on validation, by the epochs' records: for one without validation."""
+        return self
+
     def settings(self) -> dict[str, Any]:
         """The method's own settings, for the record of the run."""
         return dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
@@ -284,6 +288,9 @@ class Together(Method):
         """The sum of the methods' penalties."""
         terms = [term for m in self.methods if (term := m.penalty(ctx, batch)) is not None]
         return sum(terms[1:], terms[0]) if terms else None
+
+    def settled(self, history: list[dict[str, Any]]) -> Method:
+        return Together(*(method.settled(history) for method in self.methods))
 
     def state_dict(self) -> dict[str, Any]:
         return {method.name: method.state_dict() for method in self.methods}

@@ -98,6 +98,20 @@ class Files(Dataset[tuple[Tensor, int]]):
 Part: TypeAlias = Examples | Files | Dataset[Any] | DataLoader[Any]
 
 
+def united(one: Part, other: Part) -> Part:
+    """Two parts as one.
+
+    >>> a, b = Examples(torch.zeros(2, 1), torch.tensor([0, 1])), Examples(torch.ones(1, 1), torch.tensor([0]))
+    >>> united(a, b).y.tolist()
+    [0, 1, 0]
+    """
+    if isinstance(one, Examples) and isinstance(other, Examples):
+        return Examples(torch.cat([one.x, other.x]), torch.cat([one.y, other.y]))
+    if isinstance(one, Files) and isinstance(other, Files):
+        return Files([*one.paths, *other.paths], torch.cat([one.y, other.y]), one.size, one.channels)
+    raise RequestError("only examples that fallow loads can be put together: join your own Datasets yourself")
+
+
 @dataclass(eq=False)
 class Data:
     """A data set in its parts, ready for `fallow.data.stream`.

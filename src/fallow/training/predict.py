@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fallow import models
@@ -18,6 +20,7 @@ from fallow.data.layout import DARK, numeric
 from fallow.data.tables import Table
 from fallow.data.targets import Target
 from fallow.models.scaled import Scaled
+from fallow.models.yardsticks import rebuilt
 
 BATCH = 256
 WEIGHTS = ("best", "last")
@@ -77,13 +80,17 @@ class Predictor:
             raise RequestError(f"{folder} is of an older fallow, which did not keep how to normalise: train it anew")
         self.pictures: bool = record["pictures"]
         self.table = Table.of(record["table"]) if record.get("table") else None
-        network = model if isinstance(model, nn.Module) else _build(record, model, self.shape, self.target, folder)
+        self.temperature: float | None = record.get("temperature")  # logits are divided by it, as validation liked it
         file = folder / f"{weights}.safetensors"
         if not file.exists():
             raise RequestError(f"{folder} has no {file.name}: the run is not finished: resume it first")
-        report = models.load_weights(network, file)
-        if report.missing or report.wrong_shape:
-            raise RequestError(f"{file} lacks {(report.missing + report.wrong_shape)[0]}: it is of another model")
+        if "yardstick" in record:
+            network = _learner(record["yardstick"], file)
+        else:
+            network = model if isinstance(model, nn.Module) else _build(record, model, self.shape, self.target, folder)
+            report = models.load_weights(network, file)
+            if report.missing or report.wrong_shape:
+                raise RequestError(f"{file} lacks {(report.missing + report.wrong_shape)[0]}: it is of another model")
         statistics = record["normalisation"] or {}
         mean, std = (torch.tensor(statistics[key]) if key in statistics else None for key in ("mean", "std"))
         self.scaled = Scaled(network, mean, std, statistics.get("size")).eval()
@@ -99,7 +106,7 @@ class Predictor:
         if tuple(x.shape[1:]) != self.shape:
             raise RequestError(f"examples have shape {tuple(x.shape[1:])}: the model was trained on {self.shape}")
         self._check_scale(x)
-        device = next(self.model.parameters()).device
+        device = next((p.device for p in self.model.parameters()), None)
         return torch.cat([self.scaled(part.to(device)) for part in x.split(BATCH)])
 
     def __call__(self, examples: Any) -> Predictions:
@@ -116,7 +123,7 @@ class Predictor:
             names, failed = [str(row) for row in range(len(x))], dict[str, str]()
         else:
             names, x, failed = from_paths(examples, self.shape, self.pictures, self.table)
-        found = self.target.decode(self.logits(x))
+        found = self.target.decode(self.logits(x) / (self.temperature or 1.0))
         return Predictions([Prediction(*self._say(row), name) for row, name in zip(found, names, strict=True)], failed)
 
     def _say(self, decoded: Tensor) -> tuple[Any, float | None]:
@@ -148,6 +155,14 @@ class Predictor:
                 f"the scale cannot be right: x goes up to {float(x.max()):g}, "
                 f"and the model was trained on about {float(mean.mean()):.3g} ± {float(std.mean()):.3g}"
             )
+
+
+def _learner(kept: Any, file: Path) -> nn.Module:
+    """A yardstick from its tensors."""
+    try:
+        return rebuilt(arrays=load_file(file), **kept)
+    except (KeyError, TypeError, SafetensorError) as error:
+        raise RequestError(f"{file} and its record do not fit each other: train it anew") from error
 
 
 def _read(folder: Path) -> dict[str, Any]:

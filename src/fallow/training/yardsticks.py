@@ -27,6 +27,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fallow.base import files
+from fallow.core.record import RunFolder, versions
 from fallow.data import Data, Examples, Files, Part, Stream, Target, stream
 from fallow.evaluate.metrics import Metric
 from fallow.models.cut import HEAD
@@ -74,7 +76,7 @@ def yardsticks(data: Data, *, metric: str | None = None, seed: int = 0) -> list[
     """
     if data.target.kind == "dense" or not _fits(data):
         return [_majority(data, _answers(data))]
-    parts = {name: _whole(part, data) for name, part in _parts(data).items()}
+    parts = _all(data)
     found = on_features(parts, data.target, metric=metric, seed=seed, table=len(data.shape) == 1)
     return [_majority(data, {name: y for name, (_, y) in parts.items()}), *found]
 
@@ -110,6 +112,29 @@ def on_pretrained(data: Data, *, metric: str | None = None, folder: Path | None 
     parts = {name: (front_features(front, part, problem.data, folder), part.y) for name, part in held.items()}
     found = _judged(partial(_linear, parts, data.target, data.target.metric(metric)), parts, data.target, "lite0")
     return [replace(found, name=f"{found.name} on lite0 features", seconds=time.perf_counter() - start)]
+
+
+def relearned(data: Data, name: str, chosen: dict[str, float]) -> Yardstick:
+    """A yardstick on raw values with what was chosen for it before, be there validation or not."""
+    if name in ("majority", "mean"):
+        return _majority(data, _answers(data))
+    parts = {part: (x.flatten(1).float(), y) for part, (x, y) in _all(data).items()}
+    how = (parts, data.target, data.target.metric())
+    learner: Callable[[], Learned] = partial(_linear, *how, strength=chosen.get("strength"))
+    if "k" in chosen:
+        learner = partial(_neighbours, *how, k=int(chosen["k"]))
+    return _judged(learner, parts, data.target, "raw")
+
+
+def keep(found: Yardstick, data: Data, folder: Path) -> None:
+    """Write a yardstick as the folder of a run, for :class:`fallow.Predictor`: its tensors, and what they are."""
+    assert found.network is not None
+    problem = Labelled(data)
+    record = {"model": found.name, "method": found.name, "yardstick": found.kept, "data": problem.describe()}
+    kept = RunFolder(folder)
+    kept.save_weights("last", dict(found.network.named_buffers()))
+    kept.save_weights("best", dict(found.network.named_buffers()))
+    files.write_json(folder / "run.json", record | problem.remarks() | {"versions": versions()})
 
 
 def _judged(learner: Callable[[], Learned], parts: Parts, target: Target, inputs: str) -> Yardstick:
@@ -156,23 +181,24 @@ def _majority(data: Data, answers: dict[str, Tensor]) -> Yardstick:
     return _judged(learner, parts, target, "raw")
 
 
-def _linear(parts: Parts, target: Target, metric: Metric) -> Learned:
+def _linear(parts: Parts, target: Target, metric: Metric, strength: float | None = None) -> Learned:
     """Logistic regression (of labels: one for each against the rest) or ridge, as strong as validation likes."""
-    head, strength = fitted_head(parts["train"], parts.get("val"), target, metric)
+    head, strength = fitted_head(parts["train"], parts.get("val"), target, metric, strength)
     name = "ridge" if target.kind == "numbers" else "logistic"
     return name, {"strength": strength}, Linear(head.weight, head.bias), {"kind": "linear"}
 
 
-def _neighbours(parts: Parts, target: Target, metric: Metric) -> Learned:
+def _neighbours(parts: Parts, target: Target, metric: Metric, k: int | None = None) -> Learned:
     """The k nearest training examples; of all k the distances are the same."""
     x, y = parts["train"]
     ks = [k for k in KS if k <= len(x)]
     answers = functional.one_hot(y, target.outputs) if target.kind == "classes" else y
     network = Neighbours(x, standardised(target, y) if target.kind == "numbers" else answers, ks[0], target.kind)
-    k = min(UNSEEN, len(x))
-    if "val" in parts:
+    if k is None and "val" not in parts:
+        k = min(UNSEEN, len(x))
+    elif k is None:
         nearest = network.nearest(parts["val"][0], ks[0])
-        k = ks[best_of([network.said(nearest, k) for k in ks], parts["val"][1], target, metric)]
+        k = ks[best_of([network.said(nearest, each) for each in ks], parts["val"][1], target, metric)]
     network.k = k
     return "k-NN", {"k": k}, network, {"kind": "neighbours", "k": k, "of": target.kind}
 
@@ -209,6 +235,11 @@ def _probabilities(forest: Any, x: Any, classes: int) -> Tensor:
 def _parts(data: Data) -> dict[str, Part]:
     parts = {"train": data.train, "val": data.val, "test": data.test}
     return {name: part for name, part in parts.items() if part is not None}
+
+
+def _all(data: Data) -> Parts:
+    """All examples of all parts, scaled."""
+    return {name: _whole(part, data) for name, part in _parts(data).items()}
 
 
 def _fits(data: Data) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -94,9 +94,13 @@ class LPFT(Finetune):
     rate: float = 0.003
     head: float = 1.0
     first: float = 0.0
+    strength: float | None = None  # of the penalty on probe's head; None: as validation likes it
 
     def refuses(self, problem: Problem) -> str:
         return "begins with a linear head, and there is none for every pixel" if problem.target.kind == "dense" else ""
+
+    def settled(self, history: list[dict[str, Any]]) -> Method:
+        return replace(self, strength=history[0]["strength"])
 
     def begin_epoch(self, ctx: Context) -> None:
         super().begin_epoch(ctx)
@@ -104,4 +108,5 @@ class LPFT(Finetune):
             return
         path, head = next(iter(ctx.partition.head.modules.items()))
         x, _ = next(iter(ctx.train.ordered()))
-        solve(ctx, head, nn.Identity() if isinstance(ctx.model, Head) else Cut(ctx.model, path, x[:2]).front)
+        front = nn.Identity() if isinstance(ctx.model, Head) else Cut(ctx.model, path, x[:2]).front
+        solve(ctx, head, front, self.strength)

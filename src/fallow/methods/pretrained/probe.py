@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,9 @@ class Probe(Method):
 
     def arrange(self, settings: Settings, problem: Problem) -> Settings:
         return replace(settings, freeze=HEAD, augment="none")
+
+    def settled(self, history: list[dict[str, Any]]) -> Method:
+        return replace(self, strength=history[0]["strength"])
 
     def plan(self, generations: int, epochs: int) -> tuple[int, int]:
         """Once is enough."""
