@@ -10,7 +10,7 @@ import pytest
 
 from fallow.base.errors import RequestError
 from fallow.comparison.labels import SHARES, Labels, learned, runners
-from fallow.comparison.policy import races
+from fallow.comparison.policy import WORK, races
 from fallow.comparison.race import Entry
 from fallow.comparison.run import describe
 from fallow.comparison.work import read
@@ -82,7 +82,7 @@ def test_a_comparison_asks_what_more_labels_would_bring(tmp_path: Path) -> None:
     source = arrays(tmp_path / "few.npz", n=100)
     before = ran(plan(source), tmp_path / "out")  # normal and long: there is nothing to judge
     done = ran(plan(source, labels=True), tmp_path / "out")
-    beside = [run for run in done.state.runs.values() if not races(run)]
+    beside = [run for run in done.state.runs.values() if run.work == WORK and not races(run)]
     assert {(run.arguments["method"], run.arguments["load"]["keep"]) for run in beside} == {
         ("long", 16), ("long", 32), ("long", 48)
     }  # fmt: skip

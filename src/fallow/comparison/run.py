@@ -51,7 +51,7 @@ class Comparison:
     transfers: dict[str, Transfer] = field(default_factory=dict)  # by setting: what features are worth on other data
 
     def __repr__(self) -> str:
-        data, done = " and ".join(self.labels.values()), len(self.state.outcomes)
+        data, done = " and ".join(self.labels.values()), len(self.entries)
         methods, seeds = len(self.plan.methods), self.plan.seeds
         return (
             f"Comparison({data}: {methods} methods × {seeds} seeds, {done} of {len(self.runs)} runs done; "

@@ -133,8 +133,10 @@ def starts_trained(name: str) -> bool:
     [True, False, False, True]
     """
     kind, _, rest = name.strip().partition(":")
-    inner, settings = parse(rest if kind in LIBRARIES and rest else name.strip())
-    return (kind in LIBRARIES or inner == "lite0") and settings.get("pretrained", True) is True
+    if kind not in LIBRARIES and kind != "lite0":
+        return False
+    _, settings = parse(rest if kind in LIBRARIES and rest else name)
+    return settings.get("pretrained", True) is True
 
 
 def _check_size(name: str, settings: dict[str, Any], make: Callable[[], Model]) -> None:
