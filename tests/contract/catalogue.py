@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ ADVICE = pytest.mark.filterwarnings(  # what methods say of trials as short as t
     "ignore:the training loss is far from its minimum",
     r"ignore:seal's ascent of \d+ steps will move its layers by at most \S+ of their size, and forget nothing",
 )
+WEIGHTS = "TRIAL_WEIGHTS"
 MODEL = "scnn:width=4,dense=16"
 TASK_MODEL = "mlp:hidden=32"
 TASK_SETTINGS: dict[str, Any] = {"iterations": 24, "every": 12, "lr": 0.01, "seed": 4}
@@ -65,7 +67,9 @@ EXACT: dict[str, Any] = {"precision": "float64"}
 
 @functools.cache
 def weights() -> str:
-    """A file of what the model of the trials has learned of other classes."""
+    """A file of what the model of the trials has learned of other classes; the same one for all processes."""
+    if WEIGHTS in os.environ:
+        return os.environ[WEIGHTS]
     before = fallow.fit(MODEL, small_images(classes=5, seed=1), generations=1, epochs=6, lr=0.05, seed=7)
     file = Path(tempfile.mkdtemp()) / "weights.pt"
     torch.save(before.network.state_dict(), file)

@@ -24,9 +24,11 @@ from tests.contract.catalogue import (
     SPECS,
     TASK_MODEL,
     TASK_SPECS,
+    WEIGHTS,
     draws_locally,
     extras,
     needs,
+    weights,
 )
 
 pytestmark = ADVICE
@@ -49,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(folder: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), WEIGHTS: weights()}
     subprocess.run(
         [*command, "-m", "tests.contract.two_processes", str(folder)], check=True, cwd=ROOT, env=environment,
         capture_output=True,
