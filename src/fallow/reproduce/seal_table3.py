@@ -1,4 +1,4 @@
-"""SEAL's table 3: how many classes and images the data sets have that are transferred to, theirs and ours.
+"""SEAL's table 3: how many classes and images the data sets have that are transferred to; ours, and theirs beside.
 
 fallow reproduce seal-table3 --data-dir DIR      seconds
 
@@ -32,16 +32,16 @@ def sizes(folder: Path, target: str, seed: int) -> dict[str, int]:
 
 
 def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
-    """The paper's data sets, and those of ours that are there."""
+    """Those of our data sets that are there."""
     here = [] if data_dir is None else [t for t in TARGETS if (data_dir / f"{t}.npz").exists()]
     if data_dir is None or not here:
         raise RequestError(f"--data-dir is a folder with one of {', '.join(TARGETS)} in it, as .npz")
     at, _ = each(sizes, {(target, 0): (str(data_dir / f"{target}.npz"), 0) for target in here})
-    counted = {**PAPER, **{target: tuple(at[target, 0][column] for column in COLUMNS) for target in here}}
     cells = [
-        Cell(row, column, float(value) if row in PAPER else None, float(value), 0.0, seeds, None)
-        for row, values in counted.items()
-        for column, value in zip(COLUMNS, values, strict=True)
+        Cell(target, column, None, float(at[target, 0][column]), 0.0, seeds, None)
+        for target in here
+        for column in COLUMNS
     ]
-    remarks = ["The paper's data sets are not here: its numbers stand for themselves; 0 is no validation part."]
-    return Table(name, "SEAL, table 3", cells, unit="images", remarks=remarks)
+    theirs = "; ".join(f"{name} {', '.join(map(str, counts))}" for name, counts in PAPER.items())
+    remarks = [f"The paper's data sets, in the same columns: {theirs}. 0: it has no validation part."]
+    return Table(name, "SEAL, table 3", cells, unit="classes and images", remarks=remarks)
