@@ -27,7 +27,7 @@ a smaller head gains nothing; without norms it was 2.
 
 What no habit can know, shifts and flips, validation chooses by short trials: :mod:`fallow.training.augmentation`. Of
 the 60 and 100 validation examples of the first two above, the losses were .54 without, .33 with shifts and .41 with
-mirroring beside them (30 CPU seconds for all three), and .65, .55 and .54, of which the last is no better but by chance.
+mirroring beside them (30 CPU seconds for all three), and .65, .55 and .54, of which the last is chance.
 """
 
 from __future__ import annotations
