@@ -48,14 +48,14 @@ def introduce(comparison: Comparison, workers: int | None) -> None:
 
 
 def estimate(comparison: Comparison, workers: int) -> str:
-    """The time of the runs that are wanted now, and of all that may come to be wanted.
+    """The time of the runs up to the first look, trials of settings included, and of all that may come to be wanted.
 
     By runs that ended before, or by a few steps of the plainest method on each data set with each model.
     """
     from fallow.comparison.minutes import paces
     from fallow.comparison.policy import Speed, runs
 
-    plan, ended, now = comparison.plan, comparison.state.outcomes, list(comparison.state.runs.values())
+    plan, ended = comparison.plan, comparison.state.outcomes
     whole = [
         run
         for run in runs(plan, comparison.loaded, dict.fromkeys(plan.data, ""))
@@ -72,15 +72,17 @@ def estimate(comparison: Comparison, workers: int) -> str:
         ]
         return max(sum(costs) / workers, max(costs, default=0.0))
 
-    seeds = many(len({run.arguments["seed"] for run in now}), "seed")
-    least, most = seconds(now), seconds(whole) + (seconds(now) if plan.tune else 0.0)
+    first = min(plan.looks[0], plan.seeds)
+    least = seconds([run for run in whole if run.arguments["seed"] < plan.first + first])
+    trials = least / first * (plan.tune or 0)  # a quarter of the epochs each, and the best quarter whole, on two seeds
+    least, most = least + trials, seconds(whole) + trials
     on = f"on {many(workers, 'worker')}"
     if plan.minutes is not None and 60 * plan.minutes < most:
         return f"{roughly(60 * plan.minutes)} {on}, as asked; all {plan.seeds} seeds would take {roughly(most)}"
     if roughly(least) == roughly(most):
         return f"{roughly(most)} {on}"
-    first = "first trials of settings" if plan.tune else f"first {seeds}"
-    return f"{roughly(least)} {on} for the {first}, {roughly(most)} if all {plan.seeds} seeds are needed"
+    begin = f"{roughly(least)} {on} for the first {many(first, 'seed')}"
+    return f"{begin}, {roughly(most)} if all {plan.seeds} seeds are needed"
 
 
 def _prospect(comparison: Comparison, data: Any) -> str:

@@ -167,7 +167,9 @@ def tune(
     )  # fmt: skip
     tuned = _gather(found, trials, Path(out), list(points), loaded)
     # a decay per weight fits the weights it was learned with: the file learns it again
-    kept: dict[str, Any] = {"method": learner} if per == "weight" else {"weight_decay": tuned.decay}
+    kept: dict[str, Any] = (
+        {"method": learner, "weight_decay": START} if per == "weight" else {"weight_decay": tuned.decay}
+    )
     flags = {key.rstrip("_"): value for key, value in asked.items()}  # as the command line spells them
     write(tuned.file, toml.text(flags | kept).encode())
     write_json(Path(out) / "tuned.json", tuned.describe())
