@@ -73,6 +73,8 @@ class FixMatch(Method):
 
     def refuses(self, problem: Problem) -> str:
         data = problem.data
+        if problem.target.kind != "classes":
+            return f"gives unlabelled images the likeliest class, and these are {problem.target.kind}"
         if data.unlabelled is None or len(data.unlabelled) == 0:
             return (
                 "learns from unlabelled images, and this data has none: take fallow semi DATA --labels N, "
@@ -80,7 +82,7 @@ class FixMatch(Method):
             )
         if not data.pictures:
             return "augments images, grey or in colours, and these examples are none"
-        return "" if problem.target.kind == "classes" else "gives unlabelled images the likeliest class: use classes"
+        return ""
 
     def arrange(self, settings: Settings, problem: Problem) -> Settings:
         """Weak augmentation, and FixMatch's own end of the cosine."""
