@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from markupsafe import Markup
 from torch import Tensor
 from torch.nn import functional
 
 from fallow.base import files
+from fallow.comparison.answered import answered
 from fallow.comparison.race import Entry
 from fallow.comparison.winner import Taken
 from fallow.data.examples import Examples, Files
 from fallow.report.shown import Shown
+from fallow.report.svg import Drawing
 from fallow.training.predict import Predictor
 
 if TYPE_CHECKING:
@@ -54,6 +57,9 @@ class Best:
     confusion: list[list[int]]  # rows: the true class
     mistakes: list[Mistake]  # the surest first
     said: list[str] = field(default_factory=list)  # what was done to it after it was chosen
+    looks: list[Markup] = field(default_factory=list)  # at its errors, where answers are no classes
+    drawings: dict[str, Drawing] = field(default_factory=dict)  # of them, by the names of their files
+    table: bool = False  # whether it takes files of rows
 
 
 def keep(comparison: Comparison, taken: Taken) -> Best:
@@ -67,20 +73,26 @@ def keep(comparison: Comparison, taken: Taken) -> Best:
         start = FEWSHOT.format(comparison.source_of(winner), winner.model, winner.method, home)
         return Best(winner, home / "best.safetensors", start, [], [], [])
     predictor = Predictor(home, model=winner.model if "yardstick" not in record else None)  # this very command names it
-    classified = comparison.loaded[comparison.source_of(winner)].target.kind == "classes"
-    confusion, mistakes = _mistakes(predictor, comparison, winner) if classified else ([], [])
+    made = Best(
+        winner, home / "best.safetensors", "", predictor.classes, [], [], taken.said(Shown.of(comparison.metric))
+    )
+    if predictor.target.kind != "dense":
+        x, y = _test(comparison, winner)
+        output = predictor.logits(x).float() / (predictor.temperature or 1)
+        made.looks, made.drawings = answered(predictor.target, output, y)
+        if predictor.target.kind == "classes":
+            made.confusion, made.mistakes = _mistakes(predictor.classes, output, x, y)
     array = f"an array of {'×'.join(map(str, ('N', *predictor.shape)))}"
     examples, kind = ('["image.png"]', f"or {array}") if predictor.pictures else ("x", array)
-    snippet = SNIPPET.format(folder=str(comparison.folder), examples=examples, kind=kind)
-    said = taken.said(Shown.of(comparison.metric))
-    return Best(winner, home / "best.safetensors", snippet, predictor.classes, confusion, mistakes, said)
+    if predictor.table is not None:
+        made.table, examples, kind = True, '"new.csv"', "rows with the columns that it was trained with"
+    made.snippet = SNIPPET.format(folder=str(comparison.folder), examples=examples, kind=kind)
+    return made
 
 
-def _mistakes(predictor: Predictor, comparison: Comparison, winner: Entry) -> tuple[list[list[int]], list[Mistake]]:
-    x, y = _test(comparison, winner)
-    chances = functional.softmax(predictor.logits(x).float() / (predictor.temperature or 1), 1)
-    confidence, found = chances.max(1)
-    classes = len(predictor.classes)
+def _mistakes(names: list[str], output: Tensor, x: Tensor, y: Tensor) -> tuple[list[list[int]], list[Mistake]]:
+    confidence, found = functional.softmax(output, 1).max(1)
+    classes = len(names)
     confusion = torch.bincount(y * classes + found, minlength=classes * classes).view(classes, classes)
     wrong = (found != y).nonzero().flatten()
     wrong = wrong[confidence[wrong].argsort(descending=True, stable=True)][:SHOWN]
@@ -88,7 +100,6 @@ def _mistakes(predictor: Predictor, comparison: Comparison, winner: Entry) -> tu
     if images is not None and images.dtype != torch.uint8:
         low, high = x.min(), x.max()
         images = ((images - low) / (high - low).clamp_min(1e-12) * 255).round().to(torch.uint8)
-    names = predictor.classes
     mistakes = [
         Mistake(
             None if images is None else images[i].numpy(), names[int(y[w])], names[int(found[w])], float(confidence[w])

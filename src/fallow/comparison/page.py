@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from fallow.comparison.yardsticks import Measured
     from fallow.diagnose.run import Diagnosis
 
-OURS = re.compile(r"(.+-)?(ranking|to-control|to-normal|race|cost|curves|labels|confusion)\.svg")
+OURS = re.compile(
+    r"(.+-)?(ranking|to-control|to-normal|race|cost|curves|labels|confusion|(predicted|residuals)(-\d+)?)\.svg"
+)
 BESIDE = {"results.csv": "every run", "summary.csv": "every method", "figures/": "SVG"}
 LABELS = (
     "The control and the best method, trained again with as many steps on nested parts of the training examples: a "
@@ -75,6 +77,7 @@ def write(
     drawings = {_prefix(made, several) + name: d for made in parts for name, d in made.files.items()}
     if best is not None and (heat := heat_map(best)) is not None:
         drawings["confusion"] = heat
+    drawings |= best.drawings if best is not None else {}
     _write_figures(folder / "figures", drawings)
     files.write(folder / "results.csv", tables.results(outcomes, shown.name))
     files.write(folder / "summary.csv", tables.summary(findings, about.yardsticks))
@@ -205,7 +208,8 @@ def _facts(sections: Sequence[View], outcomes: Sequence[Entry], about: About) ->
 def _best(best: Best, findings: Findings) -> dict[str, Any]:
     home = best.weights.parent
     run = home.parent if home.name == "best" else home  # a comparison answers for its best model
-    images = any(len(s.described["shape"]) == 3 for s in findings.settings if s.data == best.outcome.data)
+    shapes = [s.described["shape"] for s in findings.settings if s.data == best.outcome.data]
+    example = "image.png" if any(len(shape) == 3 for shape in shapes) else "new.csv" if best.table else None
     counts, names = best.confusion, best.classes
     wrong = [(counts[i][j], i, j) for i in range(len(counts)) for j in range(len(counts)) if i != j and counts[i][j]]
     wrong.sort(key=lambda found: (-found[0], found[1], found[2]))
@@ -214,7 +218,8 @@ def _best(best: Best, findings: Findings) -> dict[str, Any]:
         "said": best.said,
         "weights": str(best.weights),
         "snippet": best.snippet,
-        "predict": f"fallow predict {shlex.quote(str(run))} image.png" if images else None,
+        "predict": f"fallow predict {shlex.quote(str(run))} {example}" if example else None,
+        "looks": best.looks,
         "heat": heat_map(best),
         "confusions": [
             (

@@ -162,12 +162,13 @@ def separation(scores: Array, positive: Array) -> float:
 
 
 def mean_average_precision(prediction: Array, y: Array) -> float:
-    """The mean over labels of AP = Σ_n (R_n − R_{n−1})·P_n, precision and recall at every threshold."""
+    """The mean over labels of the average precision."""
     held = y.astype(bool)
-    return _mean([_precision(*pair) for pair in zip(prediction.T, held.T, strict=True) if pair[1].any()])
+    return _mean([average_precision(*pair) for pair in zip(prediction.T, held.T, strict=True) if pair[1].any()])
 
 
-def _precision(scores: Array, positive: Array) -> float:
+def average_precision(scores: Array, positive: Array) -> float:
+    """AP = Σ_n (R_n − R_{n−1})·P_n, precision and recall at every threshold; there must be a positive."""
     order = np.argsort(-scores, kind="stable")
     last = np.append(np.diff(scores[order]) != 0, True).nonzero()[0]  # of every run of equal scores
     found = positive[order].cumsum()[last].astype(np.float64)
