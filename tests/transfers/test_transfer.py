@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.neighbors import KNeighborsRegressor
 from torch import Tensor
 
 import fallow
@@ -210,6 +211,7 @@ def test_bad_requests_are_refused_in_one_line(home: Path, run: Run) -> None:
         x, y = torch.rand(12, 1, 16, 16), torch.arange(2).repeat(1536).view(12, 16, 16)
         fallow.fit("unet:width=2", (x, y), target="dense", epochs=1, generations=1, out=dense)
     np.savez(home / "numbers.npz", x=np.random.rand(40, 5).astype("float32"), y=np.random.rand(40))
+    np.savez(home / "labels.npz", x=np.random.rand(40, 5).astype("float32"), y=np.eye(3)[np.arange(40) % 3])
     np.savez(home / "features.npz", x=np.random.rand(40, 5).astype("float32"), y=np.arange(40) % 2)
     for words, line in (
         ([llf], "there is no data to transfer to: fallow transfer RUN --to DATA"),
@@ -219,7 +221,10 @@ def test_bad_requests_are_refused_in_one_line(home: Path, run: Run) -> None:
             "other: class '0' has 24 images: 20 shots and 15 queries need 35; take fewer, or leave the class out",
         ),
         ([llf, "--to", home / "features.npz"], "examples have shape 5 and the network takes 1×8×8: only images"),
-        ([llf, "--to", home / "numbers.npz"], "numbers holds numbers: transfer tells classes apart"),
+        ([llf, "--to", home / "labels.npz"], "holds labels: transfer tells classes apart, or predicts numbers"),
+        ([llf, *to, "--to", home / "numbers.npz"], "numbers: transfer to one kind at a time"),
+        ([llf, "--to", home / "numbers.npz", "--shots", 1], "numbers holds numbers, and episodes tell classes apart"),
+        ([llf, "--to", home / "numbers.npz", "--protocol", "seal"], "seal tells classes apart: take ridge or neighb"),
         ([dense, *to], "the model ends in a Conv2d: features are what a linear layer at the end sees"),
         ([llf, *to, "--layer", "conv9"], "unknown block 'conv9': did you mean"),
         ([llf, *to, "--protocol", "seal", "--shots", "1"], "seal is a probe: leave --shots out"),
@@ -240,6 +245,46 @@ def test_bad_requests_are_refused_in_one_line(home: Path, run: Run) -> None:
     ):
         assert line in run("transfer", *words).refused()
     assert not Path("transfers").exists()
+
+
+def test_numbers_are_probed_by_ridge_and_judged_by_r2(home: Path, run: Run) -> None:
+    """How bright the middle is, told from the features of networks that learned digits."""
+    draw = np.random.default_rng(0)
+    x = draw.integers(0, 200, (90, 8, 8)).astype(np.uint8)
+    np.savez(home / "bright.npz", x=x, y=x[:, 2:6, 2:6].mean((1, 2)) / 7)
+    data, found = load(home / "bright.npz"), Predictor(home / "comparison/runs/llf-1", "last")
+    net = Frozen(found.model, found.shape, found.scaled.mean, found.scaled.std)
+    parts = [(net(part.x), part.y) for part in (data.train, data.val, data.test)]
+    expected = linear_probe(*parts[:2], "ridge").score(*parts[2])
+    runs = home / "comparison/runs"
+    both = fallow.transfer([runs / "llf-1", runs / "normal-1"], home / "bright.npz", workers=1)
+    entry = next(entry for entry in both.findings.entries if entry.row == "llf")
+    assert (both.asked.protocol, both.findings.shown.words) == ("ridge", "R²")
+    assert entry.estimate.mean == pytest.approx(expected, abs=1e-5)
+    assert entry.difference is not None
+    near = fallow.transfer(runs / "llf-1", home / "bright.npz", protocol="neighbours", workers=1).findings.entries[0]
+    theirs = KNeighborsRegressor(5).fit(*(t.numpy() for t in parts[0]))
+    assert near.estimate.mean == pytest.approx(theirs.score(*(t.numpy() for t in parts[2])), abs=1e-4)
+    out = run("transfer", runs / "llf-1", "--to", home / "bright.npz", "--workers", 1, "--quiet").done()
+    assert "test R²" in out
+    assert "%" not in out.replace("95 %", "")
+
+
+def test_tables_have_the_columns_that_the_network_was_trained_with(tmp_path: Path, run: Run) -> None:
+    draw = np.random.default_rng(0)
+
+    def table(name: str, wards: str = "ab", columns: str = "age,ward,cost") -> Path:
+        rows = [f"{draw.normal():.4f},{draw.choice(list(wards))},{draw.normal():.4f}" for _ in range(40)]
+        (tmp_path / name).write_text("\n".join([columns, *rows]) + "\n")
+        return tmp_path / name
+
+    fallow.fit("mlp:hidden=4", table("a.csv"), target="cost", generations=1, epochs=1, out=tmp_path / "run")
+    to = ["--target", "cost", "--workers", 1, "--quiet", "--to"]
+    assert "ridge probe" in run("transfer", tmp_path / "run", *to, table("b.csv")).done()
+    said = run("transfer", tmp_path / "run", *to, table("c.csv", "ac")).refused()
+    assert "the column 'ward' has other categories than the network was trained with" in said
+    said = run("transfer", tmp_path / "run", *to, table("d.csv", columns="years,ward,cost")).refused()
+    assert "the network was trained with the columns age, ward: give these" in said
 
 
 def test_defaults_follow_from_what_is_asked() -> None:

@@ -25,8 +25,8 @@ def transfer(
     protocol: Annotated[
         str | None,
         typer.Option(
-            help="logistic (default), ridge, nearest, neighbours or seal; with --shots cdfsl (default), ridge, "
-            "logistic or nearest"
+            help="logistic (default), ridge (default of numbers), nearest, neighbours or seal; with --shots cdfsl "
+            "(default), ridge, logistic or nearest"
         ),
     ] = None,
     shots: Annotated[str | None, typer.Option(help="few-shot episodes of so many examples a class: 1,5,20,50")] = None,
@@ -47,6 +47,9 @@ def transfer(
     val: options.Val = 0.2,
     size: options.Size = None,
     as_: options.As = None,
+    target: options.Target = None,
+    groups: options.Groups = None,
+    drop: options.Drop = None,
     seed: Annotated[int, typer.Option(help="of the split, the episodes and what learns in them")] = 0,
     out: Annotated[Path | None, typer.Option(help="the folder; default: transfers/NAME")] = None,
     engine: options.Engine = "local",
@@ -72,7 +75,8 @@ def transfer(
         found = transfer(
             runs, to, protocol=protocol, shots=_shots(shots), ways=ways, queries=queries, episodes=episodes,
             adapt=adapt, layer=layer, weights=weights, models=model or (), score=score, input_size=input_size,
-            train=keep, val=val, size=size, as_=as_, seed=seed, out=folder, engine=engine, address=address,
+            train=keep, val=val, size=size, as_=as_, target=target, groups=groups, drop=drop,
+            seed=seed, out=folder, engine=engine, address=address,
             workers=workers, device=device, watch=live.show if sys.stderr.isatty() else None,
         )  # fmt: skip
     for name, understood in found.data.items():

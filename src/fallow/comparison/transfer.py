@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fallow.base.errors import RequestError
 from fallow.data import load
 from fallow.report.page import Section
-from fallow.report.shown import ACCURACY
 from fallow.transfers.backbones import Backbone
 from fallow.transfers.page import section
-from fallow.transfers.transfer import Transfer, transfer
+from fallow.transfers.transfer import Transfer, probed, transfer
 
 if TYPE_CHECKING:
     from fallow.comparison.run import Comparison
@@ -21,9 +19,7 @@ FOLDER = "transfer"  # in the comparison's: features, by content, and what was f
 
 def check(to: Sequence[str]) -> None:
     """Refuse, before anything is trained, data that features cannot be probed on."""
-    for source in to:
-        if (kind := load(source).target.kind) != "classes":
-            raise RequestError(f"{source} holds {kind}: transfer tells classes apart")
+    probed([load(source).target.kind for source in to], to)
 
 
 def transferred(comparison: Comparison, to: Sequence[str], **how: Any) -> dict[str, Transfer]:
@@ -50,13 +46,13 @@ def transferred(comparison: Comparison, to: Sequence[str], **how: Any) -> dict[s
 
 
 def columns(found: Transfer | None, method: str) -> dict[str, str]:
-    """The accuracy of a method's features on each data set, with its verdict against the control."""
+    """The accuracy (or R²) of a method's features on each data set, with its verdict against the control."""
     if found is None:
         return {}
     entries = {column: [e for e in found.findings.of(column) if e.row == method] for column in found.findings.columns}
     return {
         f"probe of {column}": "".join(
-            ACCURACY.full(e.estimate.mean) + (f" ({e.verdict})" if e.verdict else "") for e in here
+            found.findings.shown.full(e.estimate.mean) + (f" ({e.verdict})" if e.verdict else "") for e in here
         )
         for column, here in entries.items()
     }

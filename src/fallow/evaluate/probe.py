@@ -47,10 +47,18 @@ class Probe:
 
 def scores(outputs: Tensor, y: Tensor) -> Tensor:
     """For outputs (settings, n, columns): accuracies, or R² (averaged over columns) where ``y`` holds numbers."""
+    return judged(outputs, y).mean(-1)
+
+
+def judged(outputs: Tensor, y: Tensor) -> Tensor:
+    """Of every example, what a score is the mean of, for outputs (…, n, columns).
+
+    1 or 0 for right or wrong; of numbers 1 − (ŷ − y)²/σ², σ² the variance of these very ``y``: the mean is R².
+    """
     if not y.is_floating_point():
-        return (outputs.argmax(-1) == y).double().mean(-1)
+        return (outputs.argmax(-1) == y).double()
     t = columns(y)
-    return (1 - (outputs - t).square().sum(-2) / (t - t.mean(0)).square().sum(0)).double().mean(-1)
+    return (1 - (outputs - t).square() / (t - t.mean(0)).square().mean(0)).double().mean(-1)
 
 
 def linear_probe(

@@ -13,6 +13,7 @@ from fallow import models
 from fallow.base.errors import RequestError
 from fallow.base.files import expanded
 from fallow.data import Data
+from fallow.data.tables import Table
 from fallow.diagnose.subjects import finished, record_of
 from fallow.models.frozen import Frozen
 from fallow.problems import as_problem
@@ -105,11 +106,26 @@ def frozen(backbone: Backbone, data: Data, trusted: Collection[str] = (), size: 
         named = record["model"] if record["model"] in trusted else None
         assert backbone.weights is not None
         run = Predictor(backbone.source, backbone.weights, named)
+        _same_columns(run.table, data.table)
         alike = run.pictures and data.pictures
         mean, std = (run.scaled.mean, run.scaled.std) if alike else _spread(data, run.shape[0])
         found = Frozen(run.model, run.shape, mean, std, run.scaled.size)
     found.fits(data.shape)
     return found
+
+
+def _same_columns(trained: Table | None, given: Table | None) -> None:
+    """Refuse tables whose features mean something else, however many they are."""
+    if trained is None or given is None:
+        return
+    ours, theirs = ([(c.name, c.categories, c.gaps) for c in table.columns] for table in (trained, given))
+    if ours == theirs:
+        return
+    names = [[name for name, _, _ in columns] for columns in (ours, theirs)]
+    if names[0] != names[1]:
+        raise RequestError(f"the network was trained with the columns {', '.join(names[0])}: give these, in this order")
+    name = next(mine[0] for mine, other in zip(ours, theirs, strict=True) if mine != other)
+    raise RequestError(f"the column {name!r} has other categories than the network was trained with, or other gaps")
 
 
 def _pretrained(backbone: Backbone, data: Data, size: int | None) -> Frozen:

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from fallow.evaluate.statistics import Difference, Estimate, holm, interval, paired
+from fallow.report.shown import ACCURACY, Shown
 from fallow.transfers.asked import Asked
 from fallow.transfers.backbones import Backbone
 
@@ -57,6 +58,7 @@ class Findings:
     asked: Asked
     reference: str | None
     entries: list[Entry] = field(default_factory=list)
+    shown: Shown = ACCURACY  # what the values are, for people
 
     @property
     def rows(self) -> list[str]:
@@ -89,8 +91,8 @@ class Findings:
 Found = Mapping[tuple[Backbone, str], Sequence[Mapping[str, Any]]]  # by network and data set: what `work.measure` gives
 
 
-def find(asked: Asked, found: Found) -> Findings:
-    """The table of what was measured.
+def find(asked: Asked, found: Found, shown: Shown = ACCURACY) -> Findings:
+    """The table of what was measured, by the metric that is ``shown``.
 
     Where two rows have the same two seeds or more, they are paired by seed: the question is whether the method would
     transfer better if it were trained again. Otherwise the same episodes or test examples make the pairs, and the
@@ -104,7 +106,7 @@ def find(asked: Asked, found: Found) -> Findings:
             values.setdefault(column, {}).setdefault(backbone.label, {})[backbone] = each
     rows = list(dict.fromkeys(backbone.label for backbone, _ in found))
     reference = _reference([backbone for backbone, _ in found]) if len(rows) > 1 else None
-    findings = Findings(asked, reference)
+    findings = Findings(asked, reference, shown=shown)
     for column, by_row in values.items():
         entries = [
             _entry(asked, row, column, by_row[row], by_row.get(reference or "")) for row in rows if row in by_row

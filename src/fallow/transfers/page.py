@@ -10,9 +10,8 @@ from fallow.report.intervals import Bar, forest
 from fallow.report.page import Page, Section
 from fallow.report.pieces import Column as Head
 from fallow.report.pieces import figure, figures, paragraph, said, table
-from fallow.report.shown import ACCURACY
 from fallow.report.style import series
-from fallow.report.words import many, p_value
+from fallow.report.words import capitalised, many, p_value
 from fallow.transfers.findings import Column, Entry, Findings
 from fallow.transfers.transfer import Transfer
 
@@ -52,12 +51,18 @@ def section(findings: Findings, column: Column) -> Section:
     bars = [
         Bar(
             entry.row, entry.estimate.mean, entry.estimate.low, entry.estimate.high, list(entry.means.values()),
-            entry.verdict or "plain", ACCURACY.full(entry.estimate.mean),
+            entry.verdict or "plain", findings.shown.full(entry.estimate.mean),
         )
         for entry in entries
     ]  # fmt: skip
-    drawn = forest(bars, "", ACCURACY.axis("test"), "; ".join(f"{bar.label} {bar.words}" for bar in bars))
-    caption = f"Test accuracy in %; intervals of 95 % over {entries[0].over}."
+    drawn = forest(
+        bars,
+        "",
+        findings.shown.axis("test"),
+        "; ".join(f"{bar.label} {bar.words}" for bar in bars),
+        shown=findings.shown,
+    )
+    caption = f"{capitalised(findings.shown.axis('test'))}; intervals of 95 % over {entries[0].over}."
     words = [paragraph(_pairs(findings))] if findings.reference else []
     return Section(heading(findings, column), [*words, figure(drawn), table(caption, columns, rows)])
 
@@ -84,14 +89,18 @@ def _curves(findings: Findings) -> Section | None:
                 [
                     Line(
                         name,
-                        [(i, 100 * at[name, x].estimate.mean) for i, x in enumerate(layers) if (name, x) in at],
+                        [
+                            (i, findings.shown.factor * at[name, x].estimate.mean)
+                            for i, x in enumerate(layers)
+                            if (name, x) in at
+                        ],
                         series(n),
                         dotted=True,
                     )
                     for n, name in enumerate(findings.rows)
                 ],
                 Axis("block", names=layers),
-                Axis("test accuracy in %"),
+                Axis(findings.shown.axis("test")),
             )
         )
     words = paragraph("Blocks from input to output, averaged over space; the last is what the network's head looks at.")
@@ -108,19 +117,21 @@ def head(findings: Findings) -> list[str]:
     """The heads of a table's columns."""
     optimist = ["best on test"] if findings.asked.protocol == "seal" else []
     against = [f"to {findings.reference}", "p (Holm)"] if findings.reference else []
-    return ["network", "networks", "test accuracy", "95 % interval", *optimist, *against, "verdict"]
+    return ["network", "networks", f"test {findings.shown.words}", "95 % interval", *optimist, *against, "verdict"]
 
 
 def row(findings: Findings, entry: Entry) -> list[str]:
     """An entry's cells."""
     estimate, difference = entry.estimate, entry.difference
-    ends = "" if estimate.low is None else f"{ACCURACY.value(estimate.low)} to {ACCURACY.value(estimate.high)}"
-    optimist = [ACCURACY.full(entry.best_on_test, 2)] if findings.asked.protocol == "seal" else []
+    ends = (
+        "" if estimate.low is None else f"{findings.shown.value(estimate.low)} to {findings.shown.value(estimate.high)}"
+    )
+    optimist = [findings.shown.full(entry.best_on_test, 2)] if findings.asked.protocol == "seal" else []
     against = ["", ""] if findings.reference else []
     if difference is not None and entry.corrected is not None:
-        low, high = ACCURACY.difference(difference.low), ACCURACY.difference(difference.high)
-        against = [f"{ACCURACY.difference(difference.mean, 2)} ({low} to {high})", p_value(entry.corrected)]
-    shown = [entry.row, str(entry.networks), ACCURACY.full(estimate.mean, 2), ends]
+        low, high = findings.shown.difference(difference.low), findings.shown.difference(difference.high)
+        against = [f"{findings.shown.difference(difference.mean, 2)} ({low} to {high})", p_value(entry.corrected)]
+    shown = [entry.row, str(entry.networks), findings.shown.full(estimate.mean, 2), ends]
     return [*shown, *optimist, *against, entry.verdict or ("reference" if findings.reference == entry.row else "")]
 
 
@@ -138,10 +149,12 @@ def _sentence(findings: Findings, best: Entry) -> str:
     where = f"On {best.column}"
     layer = f" at block {best.column.layer}" if best.column.layer else ""
     if len(findings.rows) == 1:
-        return f"{where}, {best.row} reaches {ACCURACY.full(best.estimate.mean)}{layer}."
-    lead = f"{where}, {best.row} transfers best, {ACCURACY.full(best.estimate.mean)}{layer}"
+        return f"{where}, {best.row} reaches {findings.shown.full(best.estimate.mean)}{layer}."
+    lead = f"{where}, {best.row} transfers best, {findings.shown.full(best.estimate.mean)}{layer}"
     if best.row == findings.reference:
         return f"{lead}: no row is shown to be better than it."
     assert best.difference is not None
-    points = f"{ACCURACY.difference(best.difference.mean)} points to {findings.reference}"
+    points = (
+        f"{findings.shown.difference(best.difference.mean)}{' points' * findings.shown.share} to {findings.reference}"
+    )
     return f"{lead}: {points}, {'shown to be better' if best.verdict == 'better' else 'which may be chance'}."

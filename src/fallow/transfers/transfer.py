@@ -16,12 +16,16 @@ from fallow.base.files import expanded
 from fallow.core.engine import find_device
 from fallow.data import BUNDLED, Data, Examples, Files, load
 from fallow.data.content import together
+from fallow.evaluate.metrics import NUMBERS
 from fallow.experiment import Outcomes, Run, State, check, grid, run
+from fallow.report.shown import ACCURACY, Shown
 from fallow.transfers import work
 from fallow.transfers.asked import Asked
 from fallow.transfers.backbones import Backbone, backbones, frozen
 from fallow.transfers.findings import Findings, find
 
+OF_NUMBERS = ("ridge", "neighbours")  # probes
+R2 = Shown.of(NUMBERS["r2"])
 CHUNK = 5  # episodes of affine adaptation in a run
 Names = str | Path | Sequence[str | Path]
 
@@ -67,6 +71,9 @@ def transfer(
     val: float = 0.2,
     size: int | None = None,
     as_: str | None = None,
+    target: str | None = None,
+    groups: str | None = None,
+    drop: str | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     engine: str = "local",
@@ -82,7 +89,8 @@ def transfer(
     runs : folders of runs, or of comparisons (all their methods and seeds), or models by name: ``"lite0"``,
         ``"hf:…"``, ``"timm:…"``, or any with ``weights``.
     to : bundled names or paths of labelled data, one or more.
-    protocol : a probe, "logistic" (default), "ridge", "nearest", "neighbours" or "seal" (the paper's SGD); with
+    protocol : a probe, "logistic" (default), "ridge" (of numbers the default, judged by R²), "nearest", "neighbours" or
+        "seal" (the paper's SGD); with
         ``shots`` a learner of episodes, "cdfsl" (default, the public protocol to the letter), "ridge", "logistic" or
         "nearest". What is to be chosen is chosen on validation.
     shots, ways, queries, episodes : of the episodes, 600 by default, which are the same for every network.
@@ -92,7 +100,7 @@ def transfer(
     models : a run's own ``module:factory``, named again to be trusted.
     score : which weights of runs, "last" or "best" on validation.
     input_size : pixels a side in which pretrained networks see images.
-    train, val, size, as_, seed : how the data are loaded, see :func:`fallow.data.load`.
+    train, val, size, as_, target, groups, drop, seed : how the data are loaded, see :func:`fallow.data.load`.
     out : a folder for features and results; without one nothing is kept.
     engine, address, workers, device, watch : see :func:`fallow.experiment.run`.
 
@@ -104,19 +112,21 @@ def transfer(
     True
 
     """
+    options: dict[str, Any] = {
+        "train": train, "val": val, "size": size, "as_": as_, "target": target, "groups": groups, "drop": drop,
+        "seed": seed,
+    }  # fmt: skip
+    how = {key: value for key, value in options.items() if value is not None}
+    targets = {_absolute(source): load(source, **how) for source in map(str, _list(to))}
+    numbers = probed([data.target.kind for data in targets.values()], list(targets)) == "numbers"
     asked = Asked.of(
-        protocol, (shots,) if isinstance(shots, int) else shots, ways=ways, queries=queries, episodes=episodes,
-        adapt=adapt, layer=layer, seed=seed,
+        protocol or ("ridge" if numbers and not shots else None), (shots,) if isinstance(shots, int) else shots,
+        ways=ways, queries=queries, episodes=episodes, adapt=adapt, layer=layer, seed=seed,
     )  # fmt: skip
     check(engine, address, workers)
     if engine == "local":
         find_device(device)
-    options: dict[str, Any] = {"train": train, "val": val, "size": size, "as_": as_, "seed": seed}
-    how = {key: value for key, value in options.items() if value is not None}
     found = backbones(_list(runs), weights=None if weights is None else Path(weights), score=score)
-    targets = {_absolute(source): load(source, **how) for source in map(str, _list(to))}
-    if not targets:
-        raise RequestError("there is no data to transfer to: name some with --to")
     names = _names(targets)
     notes = [f"{names[source]}: {note}" for source, data in targets.items() for note in data.notes]
     wanted: dict[tuple[Backbone, str], list[Run]] = {}
@@ -151,14 +161,31 @@ def transfer(
     values = {(backbone, names[source]): _collected(some, outcomes) for (backbone, source), some in wanted.items()}
     understood = {names[source]: data.understood("none") for source, data in targets.items()}
     notes = list(dict.fromkeys(notes))
-    return Transfer(None if out is None else Path(out), asked, find(asked, values), understood, notes)
+    findings = find(asked, values, R2 if numbers else ACCURACY)
+    return Transfer(None if out is None else Path(out), asked, findings, understood, notes)
+
+
+def probed(kinds: Sequence[str], names: Sequence[str]) -> str:
+    """The kind of answers that features are probed for: classes or numbers, the same in all data."""
+    for kind, name in zip(kinds, names, strict=True):
+        if kind not in ("classes", "numbers"):
+            raise RequestError(f"{name} holds {kind}: transfer tells classes apart, or predicts numbers")
+        if kind != kinds[0]:
+            raise RequestError(f"{names[0]} holds {kinds[0]} and {name} {kind}: transfer to one kind at a time")
+    if not kinds:
+        raise RequestError("there is no data to transfer to: name some with --to")
+    return kinds[0]
 
 
 def _check(asked: Asked, data: Data, name: str) -> None:
     """Refuse, before anything is computed, what cannot be asked of these data."""
     parts = [data.train, data.val, data.test]
-    if data.target.kind != "classes":
-        raise RequestError(f"{name} holds {data.target.kind}: transfer tells classes apart")
+    if data.target.kind == "numbers" and asked.shots:
+        raise RequestError(f"{name} holds numbers, and episodes tell classes apart: leave shots out")
+    if data.target.kind == "numbers" and asked.protocol not in OF_NUMBERS:
+        raise RequestError(
+            f"{name} holds numbers, and {asked.protocol} tells classes apart: take {' or '.join(OF_NUMBERS)}"
+        )
     held = [part for part in parts if isinstance(part, Examples | Files)]
     if len(held) < 3 and (data.test is None or not asked.shots):
         raise RequestError(f"{name} needs examples for training, validation and testing: give val above 0")

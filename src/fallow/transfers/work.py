@@ -12,9 +12,10 @@ from torch import Tensor
 
 from fallow.data import Data, Examples, Files, load
 from fallow.evaluate.affine import learn_affine
+from fallow.evaluate.heads import columns
 from fallow.evaluate.learners import learn
 from fallow.evaluate.neighbours import neighbours, vote
-from fallow.evaluate.probe import Part, linear_probe, seal_probe
+from fallow.evaluate.probe import Part, judged, linear_probe, seal_probe
 from fallow.evaluate.sampling import Drawn, episodes
 from fallow.experiment import device, heed
 from fallow.models.frozen import LAST, Frozen, frozen_features
@@ -28,7 +29,9 @@ def measure(
     folder: Path, *, network: dict[str, Any], asked: dict[str, Any], load: dict[str, Any], content: str,
     where: str, data: str,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """What every layer that is asked for is worth: ``values`` are 1 and 0 for test examples, or episodes' accuracies.
+    """What every layer that is asked for is worth: ``values`` are those of test examples, or episodes' accuracies.
+
+    Of a test example it is 1 or 0, for right or wrong; of one with numbers, what R² is the mean of.
 
     ``network`` are the arguments of :func:`_frozen`; ``where`` is the run's folder or the file of weights; ``content``
     is the digest of the data.
@@ -108,15 +111,17 @@ def probe(ask: Asked, train: Part, *others: Part) -> dict[str, Any]:
     """Whether each test example is recognised, by a head that validation chose; and the optimist's figure."""
     *validation, test = others
     if ask.protocol == "neighbours":
-        said = vote(train[1][neighbours(train[0], test[0], min(NEIGHBOURS, len(train[1])))])
-        return {"values": (said == test[1]).int().tolist()}
+        near = train[1][neighbours(train[0], test[0], min(NEIGHBOURS, len(train[1])))]
+        if near.is_floating_point():
+            return {"values": judged(columns(near.mean(1)), test[1]).tolist()}
+        return {"values": (vote(near) == test[1]).int().tolist()}
     if ask.protocol == "seal":
         found = seal_probe(train, validation[0], seed=ask.seed)
     else:
         found = linear_probe(train, validation[0], ask.protocol)
-    right = found.head(test[0]).argmax(-1) == test[1]
+    values = judged(found.head(test[0]), test[1])
     return {
-        "values": right.int().tolist(),
+        "values": (values if test[1].is_floating_point() else values.int()).tolist(),
         "chosen": found.settings[found.chosen],
         "validation": found.validation[found.chosen],
         "best_on_test": found.best(*test)[1],
