@@ -53,10 +53,24 @@ def test_several_labels_in_a_cell_classes_and_numbers(tmp_path: Path) -> None:
     assert load(root, target="weight").target.kind == "numbers"
 
 
+def test_a_list_by_its_own_path(tmp_path: Path) -> None:
+    root = folder(tmp_path / "f", "file,a\n0.png,1\n")
+    rows = "\n".join(f"f/{i}.png,{i % 2},{int(i % 3 == 0)}" for i in range(COUNT))
+    (tmp_path / "other.csv").write_text(f"file,oedema,fracture\n{rows}\n")
+    data = load(tmp_path / "other.csv")
+    assert (data.target.kind, data.shape, data.pictures) == ("labels", (1, 8, 8), True)
+    assert load(tmp_path / "other.csv", target="oedema:classes", size=16).shape == (1, 16, 16)
+    with pytest.raises(RequestError, match="drop=oedema is for tables"):
+        load(tmp_path / "other.csv", drop="oedema")
+    (root / "3.png").unlink()
+    with pytest.raises(RequestError, match=r"row 4 of .*other.csv names 'f/3.png'"):
+        load(tmp_path / "other.csv")
+
+
 @pytest.mark.parametrize(
     ("table", "options", "says"),
     [
-        ("file,a\nx.png,1\n", {}, "no column of .* names files"),
+        ("file,a\nx.png,1\n", {}, "no column of .* names images"),
         ("file,a\n0.png,1\nx.png,0\n", {}, "row 2 of .* names 'x.png'"),
         ("file\n0.png\n", {}, "says nothing of its files"),
         ("file,a,b\n0.png,1,2\n", {}, "row 1 of 'b' in .* holds '2': give each label as 0 or 1"),

@@ -145,6 +145,13 @@ def test_groups_by_column_stay_together(tmp_path: Path) -> None:
         ({"price": [""] * ROWS}, {"target": "price"}, "'price' of .* is empty"),
         ({"dose": ["1.5"] * 30 + ["much"] + ["2"] * 29}, {"target": "price"}, "row 31 of 'dose' holds 'much'"),
         ({"when": ["2024-05-01"] * 59 + ["2024-06-01"]}, {"target": "price"}, "'when' holds dates .*--drop when"),
+        ({}, {"target": "price", "groups": "wart"}, "unknown column of .* for groups 'wart': did you mean 'ward'"),
+        (
+            {"price": [*range(30), "much", *range(29)]},
+            {"target": "price"},
+            "row 31 of 'price', .* 'much' among numbers",
+        ),
+        ({"price": ["1", "2", "x"] * 20}, {"target": "price:numbers"}, "row 3 of 'price', .* holds 'x' among numbers"),
         ({"price": ["a"] * 59 + ["b"]}, {"target": "price"}, "class 'b' has 1 of the 3 examples"),
     ],
 )

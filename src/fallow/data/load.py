@@ -27,10 +27,10 @@ from fallow.data.parts import Cut, Parts, choose, strata_of
 from fallow.data.sources.cifar import cifar, is_cifar
 from fallow.data.sources.folder import folder, printable
 from fallow.data.sources.idx import idx, is_idx
-from fallow.data.sources.listed import is_listed, listed
+from fallow.data.sources.listed import LIST, is_listed, listed, lists
 from fallow.data.sources.masked import is_masked, masked
 from fallow.data.sources.npz import npz
-from fallow.data.sources.table import SUFFIXES
+from fallow.data.sources.table import SUFFIXES, read_cells
 from fallow.data.sources.table import table as read_table
 from fallow.data.targets import KINDS as TARGETS
 
@@ -63,8 +63,8 @@ def load(
     - a bundled name, with options perhaps: ``"digits"``, ``"synthetic:alpha=0.5"`` (a folder of that name
       is ``"./digits"``);
     - a path: a .npz file, a folder with a folder of images per class, of idx files, of CIFAR batches; a folder of
-      images with a ``labels.csv`` (see `fallow.data.sources.listed.listed`), or with images/ and masks/; a .csv, .tsv
-      or .parquet table (see `fallow.data.sources.table.table`);
+      images with a ``labels.csv``, or any such list by its own path (see `fallow.data.sources.listed.listed`), or with
+      images/ and masks/; a .csv, .tsv or .parquet table (see `fallow.data.sources.table.table`);
     - arrays or tensors ``(x, y)`` (see `fallow.data.layout.layout`), or `Examples`;
     - a map-style ``Dataset`` or a ``DataLoader``, for which ``classes=`` (a number, or names) may be needed;
     - a sequence of two or three of the latter two kinds: (train, test) or (train, val, test), where arrays
@@ -219,18 +219,25 @@ def read(
         if source.replace("_", "").replace("-", "").isalnum():
             raise RequestError(f"{unknown('data', source, BUNDLED)}; nor is there a file or folder of that name")
         raise RequestError(f"there is no {path}: {KINDS} ({', '.join(BUNDLED)})")
-    if path.is_dir() and (is_listed(path) or is_masked(path)):
-        if groups is not None and not (is_listed(path) and isinstance(groups, str)):
-            raise RequestError("groups of listed images are a column of labels.csv: name it, or leave groups out")
-        return listed(path, target, size, strict, groups) if is_listed(path) else masked(path, size, strict)
+    tabular = path / LIST if path.is_dir() and is_listed(path) else path
+    if tabular.is_file() and tabular.suffix.lower() in SUFFIXES:
+        cells = read_cells(tabular)
+        if path.is_dir() or lists(path, cells):
+            if drop:
+                raise RequestError(f"drop={','.join(drop)} is for tables: name the column of labels by target")
+            return listed(tabular, cells, target, size, strict, groups)
+        _refuse_size(size)
+        return read_table(path, cells, target, groups, drop)
+    if path.is_dir() and is_masked(path):
+        if groups is not None:
+            raise RequestError("groups of masks are not known: leave groups out")
+        return masked(path, size, strict)
     if path.is_dir():
         _refuse_target(target)
     if path.is_dir() and not is_cifar(path) and not is_idx(path):
         return _as(folder(path, size, strict, groups), as_)
     _refuse_size(size)
     if path.is_file():
-        if path.suffix.lower() in SUFFIXES:
-            return read_table(path, target, groups, drop)
         if path.suffix != ".npz":
             raise RequestError(f"{path} is of no known kind: {KINDS} ({', '.join(BUNDLED)})")
         return npz(path, target, as_, groups)

@@ -1,4 +1,4 @@
-"""A folder of images with a ``labels.csv``: file names, and what is to be told of each."""
+"""A table of file names, and what is to be told of each: ``labels.csv`` in a folder of images, or any by its path."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fallow.base.errors import RequestError, unknown
 from fallow.data.arrays import from_tensors
 from fallow.data.examples import Examples
 from fallow.data.groups import numbered
+from fallow.data.images import SUFFIXES
 from fallow.data.parts import Parts
 from fallow.data.sources.folder import Found, read_images
-from fallow.data.sources.table import read_cells
 from fallow.data.tables import Cells, numbers
 from fallow.data.targets import KINDS
 
@@ -28,18 +28,26 @@ def is_listed(path: Path) -> bool:
     return (path / LIST).is_file()
 
 
-def listed(root: Path, target: str | None, size: int | None, strict: bool = False, groups: str | None = None) -> Parts:
-    """Read the images that labels.csv lists, with what it says of them.
+def lists(path: Path, cells: Cells) -> bool:
+    """Whether a table is a list of the images beside it."""
+    return any(_is_image(path.parent, column[0]) for column in cells.values())
+
+
+def listed(
+    path: Path, cells: Cells, target: str | None, size: int | None, strict: bool = False, groups: Any = None
+) -> Parts:
+    """Read the images that a list names, with what it says of them.
 
     One column names files. The others are a label each, 0 or 1; or one of them (``target``, if there are more) holds a
     class, a number, or several labels in a cell (``oedema;fracture``). ``groups`` names a column of what belongs
     together.
     """
-    path = root / LIST
-    cells = dict(read_cells(path))
-    files = cells.pop(_file_column(root, cells))
+    root, cells = path.parent, dict(cells)
+    files = cells.pop(_file_column(path, cells))
     belonging = None
     if groups is not None:
+        if not isinstance(groups, str):
+            raise RequestError(f"groups of listed images are a column of {path.name}: name it, or leave groups out")
         if groups not in cells:
             raise unknown(f"column of {path} for groups", groups, cells)
         belonging = cells.pop(groups)
@@ -58,15 +66,19 @@ def listed(root: Path, target: str | None, size: int | None, strict: bool = Fals
     return parts
 
 
-def _file_column(root: Path, cells: Cells) -> str:
-    """The column whose first cell names a file; all others must, too."""
+def _is_image(root: Path, cell: str) -> bool:
+    return cell.lower().endswith(tuple(SUFFIXES)) and (root / cell).is_file()
+
+
+def _file_column(path: Path, cells: Cells) -> str:
+    """The column whose first cell names an image; all others must name files, too."""
     for name, column in cells.items():
-        if column[0].strip() and (root / column[0]).is_file():
+        if _is_image(path.parent, column[0]):
             for row, cell in enumerate(column, 1):
-                if not (root / cell).is_file():
-                    raise RequestError(f"row {row} of {root / LIST} names {cell!r}, and there is no such file")
+                if not (path.parent / cell).is_file():
+                    raise RequestError(f"row {row} of {path} names {cell!r}, and there is no such file")
             return name
-    raise RequestError(f"no column of {root / LIST} names files in {root}: give one with their names")
+    raise RequestError(f"no column of {path} names images in {path.parent}: give one with their names")
 
 
 def _answers(path: Path, cells: Cells, target: str | None) -> tuple[list[str] | None, NDArray[Any], str | None]:

@@ -13,11 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from fallow.base.errors import RequestError, unknown
+from fallow.base.files import expanded
+from fallow.data.answers import MANY
 from fallow.data.arrays import from_tensors
 from fallow.data.examples import Examples
 from fallow.data.groups import numbered, read_groups
 from fallow.data.parts import Parts
-from fallow.data.tables import GAPS, Cells, Table, numbers
+from fallow.data.tables import GAPS, MOSTLY, Cells, Table, numbers
 from fallow.data.targets import KINDS
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -26,13 +28,13 @@ SEPARATORS = ",;\t|"
 DECIMAL = re.compile(r"-?\d*,\d+")  # as many countries write 1.5
 
 
-def table(path: Path, target: str | None = None, groups: Any = None, drop: Sequence[str] = ()) -> Parts:
+def table(path: Path, cells: Cells, target: str | None = None, groups: Any = None, drop: Sequence[str] = ()) -> Parts:
     """Rows of a table: what ``target`` names is predicted from the other columns, but those to ``drop``.
 
     ``target`` may say what the column holds too, ``"grade:numbers"``; without it, a column that is called target,
     label, class or y. ``groups`` names the column of what belongs together, or is as for arrays.
     """
-    cells = dict(read_cells(path))
+    cells = dict(cells)
     name, kind = _target(cells, target, path)
     for each in drop:
         if each not in cells:
@@ -44,7 +46,9 @@ def table(path: Path, target: str | None = None, groups: Any = None, drop: Seque
     there = [i for i, answer in enumerate(answers) if answer.lower() not in GAPS]
     if not there:
         raise RequestError(f"the column {name!r} of {path} is empty: name the one to predict (--target)")
-    y = _answers([answers[i] for i in there], kind)
+    if isinstance(groups, str) and belonging is None and not expanded(groups).exists():
+        raise unknown(f"column of {path} for groups", groups, cells)
+    y = _answers(name, answers, there, kind)
     if len(np.unique(y)) < 2:
         raise RequestError(f"the column {name!r} of {path} is {answers[there[0]]!r} in all rows: nothing is to predict")
     kept = {key: [column[i] for i in there] for key, column in cells.items() if key not in drop}
@@ -132,9 +136,17 @@ def _target(cells: Cells, asked: str | None, path: Path) -> tuple[str, str | Non
     return usual[0], asked
 
 
-def _answers(answers: list[str], kind: str | None) -> NDArray[Any]:
-    """Whole numbers, numbers, or else names of classes."""
-    values, wrong = numbers(answers)
+def _answers(name: str, answers: list[str], there: list[int], kind: str | None) -> NDArray[Any]:
+    """Whole numbers, numbers, or else names of classes; a text among numbers is told with its row."""
+    known = [answers[i] for i in there]
+    values, wrong = numbers(known)
+    measured = len(wrong) <= (1 - MOSTLY) * len(known) and len(set(known)) > MANY
+    if wrong and (kind == "numbers" or (kind is None and measured)):
+        row = there[wrong[0]]
+        raise RequestError(
+            f"row {row + 1} of {name!r}, which is to be predicted, holds {answers[row]!r} among numbers: correct it, "
+            f"leave it empty, or say --target {name}:classes"
+        )
     if wrong or kind == "classes":
-        return np.array(answers)
+        return np.array(known)
     return values.astype(np.int64) if (values == np.round(values)).all() and np.abs(values).max() < 2**53 else values
