@@ -19,7 +19,8 @@ FOLDER = "transfer"  # in the comparison's: features, by content, and what was f
 
 def check(to: Sequence[str]) -> None:
     """Refuse, before anything is trained, data that features cannot be probed on."""
-    probed([load(source).target.kind for source in to], to)
+    if to:
+        probed([load(source).target.kind for source in to], to)
 
 
 def transferred(comparison: Comparison, to: Sequence[str], **how: Any) -> dict[str, Transfer]:
