@@ -61,6 +61,24 @@ def found(*groups: list[Entry], overlap: float = 0.0, budget: str = "passes") ->
 NORMAL, LONG = runs("normal", 0.88), runs("long", 0.9)
 
 
+def test_what_was_not_relearned_is_said() -> None:
+    """Beside the training score at the end; a point less than the first generation had is chance."""
+    llf = [replace(o, training=(1.0, 0.44 if o.seed else 0.6, 0.97)) for o in runs("llf", 0.8)]
+    lw = runs("lw", 0.9, training=(0.99, 0.985))
+    setting = judged(NORMAL, LONG, llf, lw, runs("ema", 0.9, training=(None,)))
+    assert {row.method: row.training for row in setting.rows} == {
+        "normal": None, "long": None, "llf": pytest.approx(0.97), "lw": pytest.approx(0.985), "ema": None,
+    }  # fmt: skip
+    said = {row.method: row.relearning for row in setting.rows if row.relearning}
+    assert list(said) == ["llf"]
+    assert said["llf"].startswith(
+        "llf did not relearn in 5 of 5 runs: generation 2 ended at 44.0 % on training examples"
+    )
+    errors = judge([*runs("long", 0.3), *runs("llf", 0.2, training=(0.1, 0.4))], DESCRIBED, 0.0, "passes",
+                   NUMBERS["rmse"], RULES)  # fmt: skip
+    assert not errors.row("llf").relearning  # how much of an error is much nobody knows
+
+
 def test_verdicts() -> None:
     setting = judged(NORMAL, LONG, runs("llf", 0.93), runs("ema", 0.9), noisy("swa"), runs("lw", 0.85), failed("seal"))
     verdicts = {row.method: row.verdict for row in setting.rows}

@@ -17,6 +17,7 @@ from fallow.cli.wrapper import AGAIN, answer, free_folder, needs_out, working
 
 if TYPE_CHECKING:
     from fallow.core.context import Context
+    from fallow.evaluate.metrics import Metric
     from fallow.training.fit import Result
 
 _DECAYS = "fallow.weight_decay"  # where a file's decay per layer waits: the flag has room for one number
@@ -199,27 +200,28 @@ def _report(result: Result, record: dict[str, Any]) -> None:
     kept = [row["forgot_to"] for row in result.generations if row.get("forgot_to") is not None]
     if kept and min(kept) > 0.9:
         print("note: nothing was forgotten: the training accuracy right after was still", percent(min(kept)))
-    if note := not_relearned(result.generations):
+    if note := not_relearned([row["last"].get(keys[0]) for row in result.generations], metric):
         print(f"note: {note}")
     print(f"\n{result.steps} steps in {result.seconds:.1f} s; kept in {result.folder}")
 
 
-def not_relearned(generations: list[dict[str, Any]]) -> str:
+def not_relearned(ends: list[float | None], metric: Metric) -> str:
     """What to say where a generation fits its training examples worse than the first, by more than a point.
 
-    >>> rows = [{"generation": g, "last": {"train_accuracy": a}} for g, a in ((1, 1.0), (2, 0.995), (3, 0.44))]
-    >>> not_relearned(rows)[:64]
+    >>> from fallow.evaluate.metrics import CLASSES
+    >>> not_relearned([1.0, 0.995, 0.44], CLASSES["accuracy"])[:64]
     'generation 3 ended with 44.0 % of the training examples right, t'
-    >>> not_relearned(rows[:2])
+    >>> not_relearned([1.0, 0.995], CLASSES["accuracy"])
     ''
     """
-    ends = {row["generation"]: row["last"].get("train_accuracy") for row in generations}
-    known = {generation: value for generation, value in ends.items() if value is not None}
-    if not known or min(known.values()) >= (first := next(iter(known.values()))) - 0.01:
+    from fallow.evaluate.relearning import failed_generation
+
+    worst = failed_generation(ends, metric)
+    if worst is None:
         return ""
-    worst = min(known, key=known.__getitem__)
+    first = next(end for end in ends if end is not None)
     return (
-        f"generation {worst} ended with {percent(known[worst])} of the training examples right, the first with "
+        f"generation {worst} ended with {percent(ends[worst - 1])} of the training examples right, the first with "
         f"{percent(first)}: its relearning failed, which says nothing about forgetting; longer generations, or less "
         "forgotten, would do"
     )

@@ -25,6 +25,9 @@ def verdicts(comparison: Comparison, findings: Findings) -> None:
     for setting in findings.settings:
         print(f"\n{setting.name}")
         _print(setting, comparison)
+        for row in setting.rows:
+            if row.relearning:
+                print(f"note: {row.relearning}")
         _tuning(setting, comparison.plan.tune)
         if setting.labels is not None:
             print(setting.labels.sentence())

@@ -12,7 +12,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fallow.comparison.ensemble import Ensemble
 from fallow.comparison.labels import Labels
@@ -23,6 +23,7 @@ from fallow.evaluate.allocation import Race, Standing, differences, standings
 from fallow.evaluate.calibration import Calibration
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.race import repeated_interval, sequential_p, visible
+from fallow.evaluate.relearning import failed_generation
 from fallow.evaluate.statistics import Difference, Estimate, interval, significance
 
 LEVEL = 0.05
@@ -43,6 +44,14 @@ class Against:
     verdict: str = "undecided"
 
 
+class Unlearned(NamedTuple):
+    """A run of which a generation ended with a lower training score than the first."""
+
+    generation: int
+    score: float
+    first: float
+
+
 @dataclass
 class Row:
     """One method in one setting."""
@@ -54,6 +63,8 @@ class Row:
     seconds: float | None  # mean of a run
     passes: float | None
     failed: dict[int, str] = field(default_factory=dict)  # by seed: the reason
+    training: float | None = None  # mean at the end, on training examples
+    unlearned: list[Unlearned] = field(default_factory=list)  # runs that did not learn again what they forgot
     standing: Standing | None = None  # in the race; None: it is a control, or there is none to judge by
     exploratory: bool = False  # it came after a look, and the guarantee does not cover it
     to_normal: Against | None = None
@@ -75,6 +86,18 @@ class Row:
         """What belongs to the verdict: that it is exploratory, and what would decide what is undecided."""
         advice = self.standing.advice if self.standing is not None else ""
         return "; ".join(text for text in ("exploratory" if self.exploratory else "", advice) if text)
+
+    @property
+    def relearning(self) -> str:
+        """What to say where generations ended with fewer training examples right than the first; else nothing."""
+        if not self.unlearned:
+            return ""
+        worst = min(self.unlearned, key=lambda run: run.score - run.first)
+        return (
+            f"{self.method} did not relearn in {len(self.unlearned)} of {len(self.scores)} runs: generation "
+            f"{worst.generation} ended at {100 * worst.score:.1f} % on training examples, the first at "
+            f"{100 * worst.first:.1f} %; its verdict says nothing about forgetting"
+        )
 
 
 @dataclass
@@ -192,6 +215,7 @@ def _row(method: str, outcomes: list[Entry], race: Race, metric: Metric) -> Row:
     scores = {o.seed: o.test for o in done if o.test is not None}
     mean = interval(list(scores.values()), overlap=race.overlap, grain=race.grain) if done else None
     validated = [o.val for o in done if o.val is not None]
+    ends = [o.training[-1] for o in done if o.training and o.training[-1] is not None]
     return Row(
         method=method,
         scores=scores,
@@ -200,8 +224,19 @@ def _row(method: str, outcomes: list[Entry], race: Race, metric: Metric) -> Row:
         seconds=statistics.fmean(o.seconds for o in done) if done else None,
         passes=statistics.fmean(o.passes for o in done) if done else None,
         failed={o.seed: o.reason for o in outcomes if o.reason is not None},
+        training=statistics.fmean(ends) if ends else None,
+        unlearned=[run for run in (_unlearned(o, metric) for o in done) if run is not None],
         exploratory=method in race.exploratory,
     )
+
+
+def _unlearned(run: Entry, metric: Metric) -> Unlearned | None:
+    generation = failed_generation(run.training, metric)
+    if generation is None:
+        return None
+    score, first = run.training[generation - 1], next(end for end in run.training if end is not None)
+    assert score is not None
+    return Unlearned(generation, score, first)
 
 
 def _clipped(found: Estimate, metric: Metric) -> Estimate:

@@ -167,6 +167,7 @@ def entry(ended: Outcome, score: str, metric: Metric) -> Entry:
         asked["data"], asked["model"], asked["method"], asked["seed"], f"runs/{ended.run.name}", ended.reason,
         scores.get(key_of("test", metric.name)), scores.get(key_of("val", metric.name)),
         value.get("seconds", 0.0), value.get("steps", 0), value.get("passes", 0.0),
+        tuple(each.get("last", {}).get(key_of("train", metric.name)) for each in value.get("generations") or ()),
     )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ class Entry:
     seconds: float = 0.0
     steps: int = 0
     passes: float = 0.0
+    training: tuple[float | None, ...] = ()  # the metric on training examples, at the end of every generation
 
 
 @dataclass(frozen=True)

@@ -276,7 +276,8 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
             "mean": row.estimate.mean if row.estimate else None,
             "interval": [row.estimate.low, row.estimate.high] if row.estimate else None,
             "calibration": row.calibration._asdict() if row.calibration else None,
-            "validation": row.validation, "passes": row.passes, "seconds": row.seconds,
+            "validation": row.validation, "training": row.training, "relearning": row.relearning,
+            "passes": row.passes, "seconds": row.seconds,
             "failed": {str(seed): reason for seed, reason in row.failed.items()},
             **{
                 key: None if against is None else {

@@ -16,14 +16,14 @@ from fallow.report.words import clean
 
 # seconds come last: they alone differ when the same comparison runs again
 RESULTS = (
-    "data", "model", "method", "seed", "status", "reason", "test", "val", "passes", "steps",
+    "data", "model", "method", "seed", "status", "reason", "test", "val", "train", "passes", "steps",
     "folder", "seconds",
 )  # fmt: skip
 AGAINST = ("to", "difference", "low", "high", "p", "p_holm", "smallest", "verdict")
 CALIBRATION = ("ece", "log_loss", "scaled_ece", "scaled_log_loss")
 SUMMARY = (
     "data", "model", "method", "verdict", "exploratory", "advice", "stopped",
-    "seeds", "failed", "mean", "low", "high", "validation", *CALIBRATION,
+    "seeds", "failed", "mean", "low", "high", "validation", "training", *CALIBRATION,
     *(f"{name}_{key}" for name in ("normal", "control") for key in AGAINST),
     "settings", "trials", "trial_passes", "passes", "trial_seconds", "seconds",
 )  # fmt: skip
@@ -33,11 +33,11 @@ def results(outcomes: Sequence[Entry], metric: str) -> bytes:
     """One line a run, in an order that does not depend on which was done first."""
     ordered = sorted(outcomes, key=lambda o: (o.data, o.model, o.method, o.seed))
     return _csv(
-        [key_of(name, metric) if name in ("test", "val") else name for name in RESULTS],
+        [key_of(name, metric) if name in ("test", "val", "train") else name for name in RESULTS],
         (
             (
                 o.data, o.model, o.method, o.seed, _status(o), o.reason, o.test, o.val,
-                float(o.passes), o.steps, o.folder, float(o.seconds),
+                o.training[-1] if o.training else None, float(o.passes), o.steps, o.folder, float(o.seconds),
             )
             for o in ordered
         ),
@@ -54,7 +54,8 @@ def _rows(setting: Setting) -> list[tuple[Any, ...]]:
     return [
             (
                 setting.data, setting.model, row.method, row.verdict, *_standing(row), len(row.scores), len(row.failed),
-                *(row.estimate or (None, None, None)), row.validation, *(row.calibration or (None,) * len(CALIBRATION)),
+                *(row.estimate or (None, None, None)), row.validation, row.training,
+                *(row.calibration or (None,) * len(CALIBRATION)),
                 *_against(row.to_normal), *_against(row.to_control), *_tuned(row), row.passes,
                 row.tuned.seconds if row.tuned else None, row.seconds,
             )

@@ -236,5 +236,9 @@ def stopped(looks: Sequence[Look], patience: int = 15) -> Look:
 
 
 def converged(looks: Sequence[Look]) -> float:
-    """The number of the look at which the validation accuracy was best, from 1: the thesis' convergence epoch."""
-    return 1.0 + max(range(len(looks)), key=lambda i: looks[i].val)
+    """The look at which the validation accuracy was best, counted from 0 like the thesis' convergence epochs.
+
+    >>> converged([Look(0.0, 0.0, val, 0.0, 0.0) for val in (30.0, 50.0, 50.0)])
+    1.0
+    """
+    return float(max(range(len(looks)), key=lambda i: looks[i].val))

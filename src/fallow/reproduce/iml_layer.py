@@ -46,7 +46,7 @@ ROWS: dict[str, Solver | None] = {
     "CG (10), damped": CG(10),
 }
 COLUMNS = ("training", "validation", "test")
-CONVERGED = "best at look"  # of one before every meta-update: the convergence epoch of table 4.10, of up to 50
+CONVERGED = "best at look"  # about one a meta-update: the convergence epoch of table 4.10, of up to 50
 CONVERGENCE = {
     "Identity": 41.67, "T1-T2": 30.426, "Neumann (3)": 30.33, "Neumann (50)": 4.0, "CG (3), guarded": 36.33,
     "CG (10), guarded": 0.33,
