@@ -12,7 +12,7 @@ from fallow.weights import reset_state
 
 
 class Normal(Method):
-    """Ordinary training for the epochs of one generation ("Normal" in SEAL's tables)."""
+    """Ordinary training for the epochs of one generation ("Normal" in SEAL, table 2)."""
 
     name = "normal"
     summary = "ordinary training for the epochs of one generation"
@@ -23,7 +23,7 @@ class Normal(Method):
 
 
 class Long(Method):
-    """One schedule over all generations' epochs ("Normal (long)"): the same compute, nothing forgotten."""
+    """One schedule over the epochs of all generations ("Normal (long)" in SEAL, table 2): as much compute."""
 
     name = "long"
     summary = "one schedule over the epochs of all generations: the compute-matched control"
@@ -35,7 +35,7 @@ class Long(Method):
 
 @dataclass(eq=False)
 class Restart(Method):
-    """Warm restarts: the schedule starts again with every generation, the weights go on.
+    """Warm restarts (Loshchilov & Hutter 2017, equation 5): the schedule starts again, the weights go on.
 
     This is what a forgetting method does besides forgetting, so it is the control that isolates the
     forgetting itself.

@@ -22,7 +22,9 @@ WAYS = ("weights", "sampling")
 
 @dataclass(eq=False)
 class Balanced(Method):
-    """All C classes count alike, whatever their numbers n_c of training examples (n in all)::
+    """All C classes count alike, whatever their numbers n_c of training examples (n in all).
+
+    King & Zeng 2001, section 4.2, and sampling::
 
         by=weights     loss = mean w(y)·L(f(x), y),  w(c) = n / (C·n_c), whose mean over the examples is 1
         by=sampling    an epoch draws n examples with replacement, each class as often as another

@@ -20,7 +20,9 @@ from fallow.weights.layers import execution_order
 
 @dataclass(eq=False)
 class Dropout(Method):
-    """In training, a random share of a layer's inputs is 0, and the others make up for it::
+    """In training, a random share of a layer's inputs is 0, and the others make up for it.
+
+    Srivastava et al. 2014, section 4::
 
         x̃ = m ⊙ x / (1 − rate),    m ~ Bernoulli(1 − rate)
 

@@ -13,7 +13,7 @@ from fallow.methods.averaging import Averaging
 
 @dataclass(eq=False)
 class EMA(Averaging):
-    """What is evaluated is an average of the weights in which older ones fade.
+    """What is evaluated is an average of the weights in which older ones fade (Tarvainen & Valpola 2017, section 2).
 
     After step t = 0, 1, … (of the generation)::
 

@@ -44,7 +44,7 @@ class Mixing(Method):
 
 @dataclass(eq=False)
 class Mixup(Mixing):
-    """Inputs and targets are averaged in pairs, in random shares, one for each batch::
+    """Inputs and targets are averaged in pairs, in random shares, one for each batch (Zhang et al. 2018, section 1)::
 
         x̃ = λ·x + (1 − λ)·x',    loss = λ·L(f(x̃), y) + (1 − λ)·L(f(x̃), y'),    λ ~ Beta(α, α)
 
@@ -72,7 +72,9 @@ class Mixup(Mixing):
 
 @dataclass(eq=False)
 class CutMix(Mixing):
-    """A random box of every input is replaced by the same box of another, and so is its share of the target::
+    """A random box of every input is replaced by the same box of another, and so is its share of the target.
+
+    Yun et al. 2019, equations 1 and 2::
 
         x̃ = M ⊙ x + (1 − M) ⊙ x',    loss = λ·L(f(x̃), y) + (1 − λ)·L(f(x̃), y')
 

@@ -20,7 +20,7 @@ class SWA(Averaging):
     """Late in the training the learning rate stays up, and the weights at the ends of epochs are averaged.
 
     From the share ``start`` of the (generation's) training on, the rate is ``rate`` times the initial one, and
-    after every epoch, the n-th since then (algorithm 1, a cycle of one epoch)::
+    after every epoch, the n-th since then (Izmailov et al. 2018, algorithm 1, a cycle of one epoch)::
 
         θ̄ ← (n·θ̄ + θ) / (n + 1),    n = 0, 1, …
 

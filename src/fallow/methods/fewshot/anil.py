@@ -15,7 +15,7 @@ from fallow.weights.layers import execution_order
 
 @dataclass(eq=False)
 class ANIL(Piece):
-    """The inner loop moves the head's parameters only; the body is shared by all tasks as it is."""
+    """The inner loop moves the head's parameters only; the body is shared as it is (Raghu et al. 2020, section 4)."""
 
     name = "anil"
     summary = "only the head adapts in the inner loop; the body is shared by all tasks"

@@ -44,7 +44,7 @@ def fit_head(features: Tensor, y: Tensor, ways: int, steps: int, rate: float, de
 class Baseline(FewShot):
     """The body learns to classify all training classes, in batches of ``batch`` examples; a task fits a new head.
 
-    No meta-learning: what anyone would try first. Batch normalisation is the ordinary one.
+    Chen et al. 2019, section 3. No meta-learning: what anyone would try first. Batch normalisation is the ordinary one.
     """
 
     name = "baseline"

@@ -15,7 +15,7 @@ GAMMAS = ("task", "constant")
 
 @dataclass(eq=False)
 class L2F(Piece):
-    """Before the inner loop, each task attenuates what it starts from, layer by layer::
+    """Before the inner loop, each task attenuates what it starts from, layer by layer (Baik et al. 2020, section E.1)::
 
         γ = g_φ(mean of ∇L_support(θ) in every layer),    θ̄ = γ·θ
 

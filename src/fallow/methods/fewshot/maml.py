@@ -21,7 +21,7 @@ from fallow.methods.fewshot.piece import Piece
 
 @dataclass(eq=False)
 class MAML(FewShot):
-    """The query loss after the inner loop, minimised over where the inner loop starts::
+    """The query loss after the inner loop, minimised over where the inner loop starts (Finn et al. 2017, algorithm 2)::
 
         θ_i = θ_{i−1} − α ∇L_support(θ_{i−1}),  i = 1 … steps        (every task, from the shared θ_0)
         θ_0 ← θ_0 − η ∇_{θ_0} mean over tasks of L_query(θ_steps)    (the meta-gradient, through all steps)

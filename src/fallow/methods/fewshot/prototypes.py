@@ -32,7 +32,9 @@ def nearness(query: Tensor, centres: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class ProtoNet(FewShot):
-    """The model up to its head embeds; a class is the mean of its support embeddings; no inner loop::
+    """The model up to its head embeds; a class is the mean of its support embeddings; no inner loop.
+
+    Snell et al. 2017, equations 1 and 2::
 
         p(k | x) = softmax over classes of −‖f(x) − c_k‖²
 

@@ -31,7 +31,7 @@ class MetaSGD(Piece):
 
 @dataclass(eq=False)
 class LearnedRates(Piece):
-    """θ' = θ − α_{layer, step}·∇L, the rates learned with the initialisation (MAML++, Antoniou et al. 2019)."""
+    """θ' = θ − α_{layer, step}·∇L, the rates learned with the initialisation (Antoniou et al. 2019, section 4)."""
 
     name = "learned-rates"
     summary = "the inner loop's rate of every layer and step is learned with the initialisation"

@@ -24,7 +24,7 @@ TRIAL = 8  # training examples that show which form of κ applies
 
 @dataclass(eq=False)
 class FAM(Method):
-    """The loss and λκ are minimised together, κ the relative flatness of a layer (equation 1)::
+    """The loss and λκ are minimised together, κ the relative flatness of a layer (Adilova et al. 2023, equation 1)::
 
         L(W) + λ·κ(w),    κ(w) = Σ_{s,s'} ⟨w_s, w_s'⟩ Tr H_{s,s'}
 

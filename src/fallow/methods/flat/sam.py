@@ -18,12 +18,12 @@ from fallow.core.ranges import log
 
 @dataclass(eq=False)
 class SAM(Method):
-    """Each step descends along the gradient at the worst point nearby (equations 2 and 3)::
+    """Each step descends along the gradient at the worst point nearby (Foret et al. 2021, equations 2 and 3)::
 
         ε = ρ·g/‖g‖,  g = ∇L(w);    w ← w − η·∇L(w + ε)
 
-    ``adaptive`` measures nearness relative to each weight (ASAM, algorithm 1): ε = ρ·T²·g/‖T·g‖, T = |w| for weights
-    and, as in ASAM's own code, 1 for biases, which start at 0 and would never move.
+    ``adaptive`` measures nearness relative to each weight (ASAM, Kwon et al. 2021, algorithm 1): ε = ρ·T²·g/‖T·g‖,
+    T = |w| for weights and, as in ASAM's own code, 1 for biases, which start at 0 and would never move.
     """
 
     name = "sam"

@@ -20,7 +20,7 @@ TEACHER = 1 / 3  # a forward pass is a third of forward and backward
 
 @dataclass(eq=False)
 class BornAgain(Method):
-    """A fresh student learns the labels and the soft labels of the generation before.
+    """A fresh student learns the labels and the generation before's soft labels (Furlanello et al. 2018, section 3).
 
     loss = (1 − α) · CE(z, y) + α · T² · KL(softmax(z̄/T) ‖ softmax(z/T)), z̄ the teacher's output.
     """

@@ -14,7 +14,10 @@ from fallow.weights.masks import check_fraction, check_scope, matrices, smallest
 
 @dataclass(eq=False)
 class DSD(Method):
-    """The weights of smallest magnitude are re-drawn at the start of every generation but the first."""
+    """The weights of smallest magnitude are re-drawn at the start of every generation but the first.
+
+    w ← (1 − s) ⊙ w + s ⊙ η (LW, equation 1), s the smallest; Han et al. 2017 (algorithm 1) do so once.
+    """
 
     name = "dsd"
     summary = "the smallest fifth of the weights is re-drawn at the start of each generation"

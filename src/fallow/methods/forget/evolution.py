@@ -17,7 +17,10 @@ from fallow.weights.slim import kernel_mask
 
 @dataclass(eq=False)
 class WELS(Method):
-    """A random subset of the weights, drawn once, is re-drawn in every generation (weight-level splitting)."""
+    """A random subset s of the weights, drawn once, is re-drawn in every generation (weight-level splitting).
+
+    w ← (1 − s) ⊙ w + s ⊙ η, η fresh weights (LW, equation 1; Taha et al. 2021).
+    """
 
     name = "wels"
     summary = "a random, fixed fifth of the weights is re-drawn at the start of each generation"
@@ -51,7 +54,7 @@ class WELS(Method):
 
 @dataclass(eq=False)
 class WELSR(WELS):
-    """As WELS, with a new random subset in every generation."""
+    """As WELS, with a new random subset s in every generation (LW, equation 1; Taha et al. 2021)."""
 
     name = "welsr"
     summary = "a random fifth of the weights, another each time, is re-drawn at the start of each generation"
@@ -65,6 +68,8 @@ class WELSR(WELS):
 @dataclass(eq=False)
 class KELS(WELS):
     """All but the first ⌈r·C_out⌉ × ⌈r·C_in⌉ block of every kernel is re-drawn (kernel-level splitting).
+
+    Taha et al. 2021; in the terms of SEAL's equation 1, H_fit is that block.
 
     The kept blocks fit together: :func:`fallow.weights.slim` cuts them out as a network of its own.
     """

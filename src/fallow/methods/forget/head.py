@@ -18,7 +18,7 @@ from fallow.weights.layers import has_matrix
 
 @dataclass(eq=False)
 class FC(Method):
-    """Re-draw the last fully connected layers at the start of every generation but the first (LW, section 1).
+    """Re-draw the last fully connected layers at the start of every generation but the first (LW, equation 1).
 
     They are all that run after the last layer of another kind; of a network of nothing else, all but the first, which
     is LW's case K = 1. Unlike RIFLE's schedule it never re-draws after the last epoch: what is returned is trained.

@@ -25,7 +25,7 @@ FLAT = 1e-12  # σ²/μ² below which an output is the same everywhere but for r
 class LW(Method):
     """From the lowest block to the highest: keep what is below, bring it back to size, re-draw what is above.
 
-    Algorithm 1. Blocks 1..K from the input; s_l = ‖W_l‖₂ of every layer at initialisation. For k = 1..K and
+    LW, algorithm 1. Blocks 1..K from the input; s_l = ‖W_l‖₂ of every layer at initialisation. For k = 1..K and
     n = 1..N, which is one generation each, the first included:
 
     1. W ← (s / ‖W‖₂)·W for every layer of blocks 1..k;

@@ -15,6 +15,8 @@ from fallow.methods.forget.measure import log_forgetting
 class LLF(Method):
     """At the start of every generation but the first, re-draw all layers from the threshold on, head included.
 
+    Zhou et al. 2022; in the terms of SEAL's equation 1, H_forget are the later layers.
+
     The threshold is the training's ``split``. Fresh weights come from the model's own initialisation; the
     public code draws them 2.45 times too small and leaves biases and norm layers as they were.
     """

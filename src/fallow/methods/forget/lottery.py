@@ -20,6 +20,8 @@ from fallow.weights.masks import check_fraction, check_scope, matrices, smallest
 class IMP(Method):
     """The smallest of the remaining weights go for good, the others return to their initial values.
 
+    Frankle & Carbin 2018, section 1, one round a generation.
+
     In generation g, (1 − fraction)^(g−1) of the weights are left. Removed weights are zero and stay zero;
     biases, norms and their statistics return to their initial values too.
     """

@@ -13,7 +13,10 @@ from fallow.weights import matrices, norms, rescale
 
 @dataclass(eq=False)
 class Rescale(Method):
-    """W ← (s / ‖W‖₂)·W for every layer at the start of every generation but the first, s the norm at the start."""
+    """W ← (s / ‖W‖₂)·W for every layer at the start of every generation but the first, s the norm at initialisation.
+
+    LW, appendix B; step 1 of its algorithm 1, for all layers.
+    """
 
     name = "rescale"
     summary = "every layer is scaled back to its initial norm at the start of each generation"

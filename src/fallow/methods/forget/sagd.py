@@ -21,8 +21,8 @@ class SAGD(Method):
 
     A climbing step goes by the gradient of its own batch, past the optimiser: a gradient that enters a momentum of
     0.9 with the other sign only makes the next steps down a little shorter, and the weights hardly ever climb. The
-    optimiser's state stays as it is, and the weight decay λ shrinks as ever. SEAL's authors describe SA-GD only in
-    words; the linear cooling is ours.
+    optimiser's state stays as it is, and the weight decay λ shrinks as ever. SEAL (section 2) describes SA-GD (Cai
+    2021) only in words; the linear cooling is ours.
     """
 
     name = "sagd"

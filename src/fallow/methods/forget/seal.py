@@ -35,7 +35,7 @@ SLACK = 0.75  # the line reaches the target here, so that a quarter of the ascen
 class SEAL(Method):
     """At the start of every generation but the first, the early layers climb while the later ones descend.
 
-    For the first k = share·E of a generation's E epochs (equation 3)::
+    For the first k = share·E of a generation's E epochs (Sarfi et al. 2023, equation 3)::
 
         Θ_forget ← Θ_forget + S·η·∇J        (the weight decay still shrinks)
         Θ_fit    ← Θ_fit    −   η·∇J

@@ -30,10 +30,10 @@ LEAST = 1e-6  # the decay to begin with where there is none: at 0 there would be
 
 @dataclass(eq=False)
 class ImplicitDecay(Method):
-    """The training loss has the penalty Σ (softplus(λ) ⊙ w)², and λ descends the validation loss (algorithm 1).
+    """The training loss has the penalty Σ (softplus(λ) ⊙ w)², and λ descends the validation loss.
 
-    After ``warmup`` steps, and every ``inner`` steps from there on, a meta-update takes the hypergradient on fresh
-    training batches and the validation set, and steps an optimiser of its own::
+    Rezk 2021, algorithm 1. After ``warmup`` steps, and every ``inner`` steps from there on, a meta-update takes the
+    hypergradient on fresh training batches and the validation set, and steps an optimiser of its own::
 
         λ ← λ − η·dL_V/dλ,    dL_V/dλ = −∂L_V/∂w · (H + ρI)⁻¹ · ∂²L_T/∂w∂λ      (equations 3.3 and 3.4)
 

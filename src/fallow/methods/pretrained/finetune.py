@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class Finetune(Method):
     """At first the head alone learns, then all layers do, each at the rate of its depth.
 
-    Block k of 1..K learns at rate · lowest^((K − k)/(K − 1)): discriminative rates (Howard & Ruder 2018), geometric
-    between the last block and the first. Batch norms keep the statistics that they have learned from many more images.
+    Block k of 1..K learns at rate · lowest^((K − k)/(K − 1)): discriminative rates (Howard & Ruder 2018, section 3.2),
+    geometric between the last block and the first. Batch norms keep the statistics that they have learned from many
+    more images.
     """
 
     name = "finetune"
@@ -83,7 +84,7 @@ class Finetune(Method):
 
 @dataclass(eq=False)
 class LPFT(Finetune):
-    """Linear probing, then fine-tuning (Kumar et al. 2022): from a head that fits, features need not be distorted.
+    """Linear probing, then fine-tuning (Kumar et al. 2022, section 3): a head that fits does not distort features.
 
     The head starts as :class:`Probe` solves for it; then all layers learn, the head at the rate of the last block.
     """

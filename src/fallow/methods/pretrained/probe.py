@@ -28,6 +28,8 @@ FORWARD = 1 / 3  # of a forward-backward pass
 class Probe(Method):
     """The features of every example once, and the linear head that fits them, its penalty chosen on validation.
 
+    Alain & Bengio 2017, section 3, of the last layer alone.
+
     W, b = argmin Σ cross-entropy + λ/2 ‖W‖², λ = strength × the mean eigenvalue of the features' scatter matrix, solved
     to the minimum for six strengths together; of numbers it is ridge regression.
     """

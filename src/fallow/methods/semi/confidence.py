@@ -42,7 +42,7 @@ META, LOOK = 6, 7  # name random streams
 
 @dataclass(eq=False)
 class ConfidenceNetwork(FixMatch):
-    """A second network weighs the unlabelled losses, and descends the validation loss (equations 5.1 and 5.2)::
+    """A second network weighs the unlabelled losses, and descends the validation loss (Rezk 2021, equations 5.1, 5.2)::
 
         min_ω L_V(θ*(ω)),    θ*(ω) = argmin_θ L_s(D) + λ_u · mean_u C(α(u); ω) · L_u(u)
 

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class FixMatch(Method):
-    """What the network is sure of on a weakly augmented image, it must also say of the strongly augmented one::
+    """What the network is sure of on a weakly augmented image, it must also say of the strongly augmented one.
+
+    Sohn et al. 2020, equations 3 and 4::
 
         L = L_s(D) + λ_u · mean over all u of 1(max q_u ≥ τ) · H(argmax q_u, f(A(u))),    q_u = f(α(u))
 
