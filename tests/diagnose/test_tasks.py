@@ -15,6 +15,7 @@ from fallow.adaptation.learner import Learner
 from fallow.base.errors import RequestError
 from fallow.data.tasks import Sinusoid
 from fallow.diagnose import Conflict, Onlooker, conflict, landscape, meta_landscape
+from fallow.diagnose.alike import alike
 from fallow.diagnose.watched import draw
 from fallow.methods.fewshot.anil import ANIL
 from fallow.methods.fewshot.l2f import L2F
@@ -165,11 +166,31 @@ def test_the_interval_between_tasks_holds_the_truth_about_as_often_as_it_says() 
     assert 0.9 <= held / 300 <= 0.995
 
 
+@pytest.mark.parametrize("learner", ["l2f"], indirect=True)
+def test_the_control_of_equal_scale_has_the_mean_gamma_of_the_tasks(learner: Learner, batch) -> None:
+    theta = dict(learner.model.named_parameters())
+    starts = [next(steps_of_one(learner, theta, x, y))[0] for x, y in zip(batch[0], batch[1], strict=True)]
+    wanted = {name: torch.stack([start[name] for start in starts]).mean(0) for name in theta}
+    same = alike(learner, batch)
+    found, _ = next(same.path(same.meta(), batch[0], batch[1], order=1, batched=True))
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name], value.expand_as(found[name]), rtol=1e-12, atol=1e-14)
+        assert not torch.allclose(starts[0][name], starts[1][name], rtol=1e-6, atol=0)  # γ did depend on the task
+    assert learner.attenuator.net is not None
+    with pytest.raises(RequestError, match="γ does not depend on the task"):
+        alike(same, batch)
+
+
 def test_looking_changes_nothing_and_the_training_stays_to_the_bit() -> None:
     tasks = Sinusoid(shots=5, val_tasks=4, test_tasks=4)
     alone = fewshot(None, tasks, "l2f", iterations=6, every=3)
-    watch = Onlooker(tasks=5, points=(1.0,))
-    watched = fewshot(None, tasks, "l2f", iterations=6, every=3, observer=watch)
+    watch, control = (Onlooker(tasks=5, points=(1.0,), alike=mean) for mean in (False, True))
+
+    def both(ctx) -> None:
+        watch(ctx)
+        control(ctx)
+
+    watched = fewshot(None, tasks, "l2f", iterations=6, every=3, observer=both)
     for name, value in alone.model.state_dict().items():
         assert torch.equal(value, watched.model.state_dict()[name])
     assert [seen.iteration for seen in watch.seen] == [3, 6]

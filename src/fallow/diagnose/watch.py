@@ -8,6 +8,7 @@ from typing import Any
 from fallow.adaptation.learner import Learner
 from fallow.base.errors import RequestError
 from fallow.core.context import Context
+from fallow.diagnose.alike import alike
 from fallow.diagnose.conflict import Conflict, conflict
 from fallow.diagnose.landscape import POINTS, Landscape, landscape, meta_landscape
 
@@ -48,6 +49,7 @@ class Onlooker:
     tasks: int = 16  # in each measurement
     every: int = 1  # epochs
     points: tuple[float, ...] = POINTS
+    alike: bool = False  # L2F with the mean γ of the tasks of meta-training for all of them: the control of equal scale
     seen: list[Seen] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -67,6 +69,7 @@ class Onlooker:
             raise RequestError(f"{ctx.method} has no inner loop to watch: take maml, l2f or what composes with them")
         tasks: Any = ctx.data  # an inner loop has Tasks
         train = tasks.draw("train", 0, self.tasks, device=ctx.device)  # the same tasks at every look
+        learner = alike(learner, train) if self.alike else learner
         val = tasks.draw("val", 0, self.tasks, device=ctx.device) if tasks.val_tasks else None
         size = min(self.tasks, ctx.settings.batch_size)
         batches = [tuple(t[i : i + size] for t in train) for i in range(0, self.tasks - size + 1, size)]

@@ -6,7 +6,8 @@ The supplement measures on 5-way 5-shot miniImageNet, and says: along L2F's inne
 initialisation, the landscape is smoother than MAML's from the middle of the training on (figures A to C), and gradients
 conflict less within a task than between tasks (G). It prints no numbers. The definition of conflict is ours: see
 ``fallow.diagnose.conflict``. The measures of A to C depend on the scale of the weights, which γ < 1 makes smaller
-whatever the task: "constant γ", attenuated as much and for all tasks alike, is the control of equal scale.
+whatever the task. "L2F, mean γ" is the control of equal scale: the very networks that L2F has learned, looked at with
+the mean γ of the tasks for all of them. "Constant γ" learns such a γ itself.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ METHODS = {
     "L2F": "l2f+maml:execution=vmap",
     "constant γ": "l2f:gamma=constant+maml:execution=vmap",
 }
+ALIKE = "L2F, mean γ"
+ROWS = ("MAML", "L2F", ALIKE, "constant γ")
 
 
 @dataclass
@@ -45,25 +48,26 @@ class Watched(Table):
         return draw("ABCG", self.seen)
 
 
-def look(folder: Path, method: str, seed: int) -> Looks:
-    """What meta-training looks like, from its beginning to its end."""
-    watch = Onlooker(tasks=TASKS)
+def look(folder: Path, row: str, seed: int) -> dict[str, Looks]:
+    """What meta-training looks like, from its beginning to its end; of L2F with its control."""
+    watches = {row: Onlooker(tasks=TASKS)} | ({ALIKE: Onlooker(tasks=TASKS, alike=True)} if row == "L2F" else {})
 
     def observer(ctx: Context) -> None:
         heed()
-        watch(ctx)
+        for watch in watches.values():
+            watch(ctx)
 
     tasks = Sinusoid(shots=5, test_tasks=10)
-    fewshot(None, tasks, method, iterations=ITERATIONS, every=EVERY, seed=seed, observer=observer)
-    return [seen.describe() for seen in watch.seen]
+    fewshot(None, tasks, METHODS[row], iterations=ITERATIONS, every=EVERY, seed=seed, observer=observer)
+    return {name: [seen.describe() for seen in watch.seen] for name, watch in watches.items()}
 
 
 def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Watched:
-    """The table: both methods after the last iteration, and between its looks the figures."""
-    jobs = {(row, seed): (method, seed) for seed in range(seeds) for row, method in METHODS.items()}
-    at, done = each(look, jobs)
+    """The table: all rows after the last iteration, and between its looks the figures."""
+    found, done = each(look, {(row, seed): (row, seed) for seed in range(seeds) for row in METHODS})
+    at = {(row, seed): looks for (_, seed), rows in found.items() for row, looks in rows.items()}
     cells: list[Cell] = []
-    for row in METHODS:
+    for row in ROWS:
         ends = [at[row, seed][-1] for seed in done]
         for figure, (which, _) in FIGURES.items():
             for measure in PANELS:
@@ -76,5 +80,5 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Watched:
     ]
     return Watched(
         name, "L2F, figures A to C, G", cells, unit="the measures' own units", remarks=remarks,
-        seen={row: at[row, done[0]] for row in METHODS},
+        seen={row: at[row, done[0]] for row in ROWS},
     )  # fmt: skip

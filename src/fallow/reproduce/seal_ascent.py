@@ -1,4 +1,4 @@
-"""Does SEAL's ascent forget, and does the network relearn? (section 3.2, where the paper's accuracy falls to chance)
+"""Does SEAL's ascent forget, and does the network relearn? (section 3, where the paper's accuracy falls to chance)
 
 fallow reproduce seal-ascent [--data-dir DIR]      half a minute on two cores, 3 seeds
 
@@ -59,4 +59,4 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
         f"{data}, {train} training examples, {MODEL}, {GENERATIONS} generations of {EPOCHS} epochs at {RATE}.",
         f"scale=auto ends no lower in training accuracy than restart with {held} of {len(done)} seeds.",
     ]
-    return Table(name, "SEAL, section 3.2", cells, unit="the columns' units", remarks=remarks)
+    return Table(name, "SEAL, section 3", cells, unit="the columns' units", remarks=remarks)
