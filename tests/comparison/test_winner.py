@@ -29,8 +29,8 @@ def data(tmp_path: Path) -> str:
 
 @pytest.fixture
 def networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No yardstick is good enough."""
-    monkeypatch.setattr("fallow.comparison.run.keepable", lambda row: False)
+    """There is no yardstick."""
+    monkeypatch.setattr(learners, "measured", lambda *_: [])
 
 
 def record(out: Path) -> dict[str, Any]:
@@ -80,27 +80,29 @@ def test_probabilities_are_calibrated_by_the_judged_networks_validation(data: st
     assert [said.confidence for said in predictor(x)] == pytest.approx(sure.tolist())
 
 
-def test_a_yardstick_is_kept_as_tensors(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fallow.comparison.run.keepable", lambda row: row.name == "logistic")
+@pytest.mark.parametrize("name", ["logistic", "extra trees"])
+def test_a_yardstick_is_kept_as_tensors(name: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = learners.measured
+    monkeypatch.setattr(learners, "measured", lambda *given: [row for row in measured(*given) if row.name == name])
     asked, out = plan(data, "ema", settings={"lr": 1e-6}), tmp_path / "out"  # networks that learn nothing
     done = ran(asked, out)
     winner = done.findings().winner
     assert winner is not None
-    assert winner.method == "logistic"
+    assert winner.method == name
     loaded = read(data, winner.seed, asked.load_options())
-    judged = next(each for each in yardsticks(loaded) if each.name == "logistic")
+    judged = next(each for each in yardsticks(loaded, seed=winner.seed) if each.name == name)
     assert winner.val == judged.metrics["val"]["accuracy"]
     loaded.train, loaded.val = united(loaded.train, loaded.val), None
-    again = relearned(loaded, "logistic", judged.chosen)
+    again = relearned(loaded, name, judged.chosen, winner.seed)
     torch.testing.assert_close(Predictor(out).logits(loaded.test.x), again.outputs["test"])
     assert record(out)["labels"] == len(loaded.train)
     assert sorted(path.suffix for path in (out / "best").iterdir()) == [".json", ".safetensors"]
-    (row,) = (row for row in done.yardsticks if row.name == "logistic")
+    (row,) = done.yardsticks
     assert learners.entry(row, 0) == winner
 
 
 @pytest.mark.parametrize("name", ["k-NN", "majority"])
-def test_every_yardstick_but_trees_can_be_kept(name: str, data: str, tmp_path: Path) -> None:
+def test_every_yardstick_can_be_kept(name: str, data: str, tmp_path: Path) -> None:
     from fallow.training.yardsticks import keep
 
     loaded = read(data, 0, plan(data).load_options())

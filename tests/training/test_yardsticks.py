@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sklearn import ensemble
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from fallow.data import Data, load
 from fallow.evaluate.heads import principal
-from fallow.models import build
+from fallow.models import build, forest
+from fallow.models.forest import Forest
 from fallow.models.lite0 import published
 from fallow.models.scaled import Scaled
 from fallow.models.yardsticks import rebuilt
@@ -112,17 +114,49 @@ def test_what_is_kept_gives_the_same_answers_for_examples_as_the_data_hold_them(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     data = request.getfixturevalue(kind)
-    kept = 0
     for each in yardsticks(data):
-        if each.network is None:
-            assert "trees" in each.name
-            continue
         save_file(dict(each.network.named_buffers()), tmp_path / "kept.safetensors")
         again = rebuilt(arrays=load_file(tmp_path / "kept.safetensors"), **each.kept)
         output = Scaled(again, data.mean, data.std)(data.test.x)
         torch.testing.assert_close(output, each.outputs["test"])
-        kept += 1
-    assert kept == 3
+
+
+@pytest.mark.parametrize("boosted", [False, True])
+@pytest.mark.parametrize("kind", ["digits", "two", "one", "diabetes", "several"])
+def test_forests_are_those_of_scikit_learn(kind: str, boosted: bool, request: pytest.FixtureRequest) -> None:
+    """Of many classes and of two, of a class that is alone, of numbers and of labels, one of which nobody has."""
+    name = "HistGradientBoosting" if boosted else "ExtraTrees"
+    how = {"random_state": 0} | ({"max_iter": 5} if boosted else {"n_estimators": 5})
+    data = request.getfixturevalue(kind if kind in ("diabetes", "several") else "digits")
+    x, y, outputs = scaled(data, "train"), data.train.y.numpy(), data.target.outputs
+    if kind in ("two", "one"):
+        x, y = x[y < (2 if kind == "two" else 1)], y[y < (2 if kind == "two" else 1)] + 3
+    of = "numbers" if kind == "diabetes" else data.target.kind
+    make = getattr(ensemble, name + ("Regressor" if of == "numbers" else "Classifier"))
+    forests = [make(**how).fit(x, column) for column in (y.T if y.ndim > 1 else [y])]
+    ours = Forest(of, boosted, **(forest.boosted if boosted else forest.bagged)(forests, outputs, of))
+    test = scaled(data, "test")
+    output = ours(torch.from_numpy(test)).numpy()
+    for place, theirs in enumerate(forests):
+        if of == "numbers":
+            np.testing.assert_allclose(output[:, place], theirs.predict(test), rtol=1e-5)
+            continue
+        p = np.clip(theirs.predict_proba(test)[:, : len(theirs.classes_)], 1e-6, 1 - 1e-6)
+        if of == "classes":
+            whole = np.full_like(output, 1e-6)
+            whole[:, theirs.classes_] = p
+            np.testing.assert_allclose(np.exp(output), whole, rtol=1e-4, atol=1e-6)
+        else:
+            has = p[:, theirs.classes_ == 1].sum(1)
+            np.testing.assert_allclose(1 / (1 + np.exp(-output[:, place])), has, rtol=1e-4, atol=2e-6)
+
+
+def test_a_tree_that_turns_back_is_refused() -> None:
+    """Nothing that was kept may make a prediction go round for ever."""
+    nodes = {"feature": [0, 0], "threshold": [0.0, 0.0], "left": [1, 0], "right": [1, 0], "value": [[0.0], [0.0]]}
+    made = {name: torch.tensor(values) for name, values in (nodes | {"roots": [0], "base": [0.0]}).items()}
+    with pytest.raises(TypeError, match="turn back"):
+        rebuilt("forest", made)
 
 
 def test_masks_have_a_majority_alone() -> None:

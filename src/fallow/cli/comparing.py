@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fallow.comparison.run import Comparison
     from fallow.experiment import Run
 
+LONG = 1800.0  # seconds to the first look from which on shorter ways are named
+
 
 def introduce(comparison: Comparison, workers: int | None) -> None:
     """Say what will be compared, and how long it will take so many workers on this machine (None: nobody knows)."""
@@ -79,10 +81,10 @@ def estimate(comparison: Comparison, workers: int) -> str:
     on = f"on {many(workers, 'worker')}"
     if plan.minutes is not None and 60 * plan.minutes < most:
         return f"{roughly(60 * plan.minutes)} {on}, as asked; all {plan.seeds} seeds would take {roughly(most)}"
-    if roughly(least) == roughly(most):
-        return f"{roughly(most)} {on}"
-    begin = f"{roughly(least)} {on} for the first {many(first, 'seed')}"
-    return f"{begin}, {roughly(most)} if all {plan.seeds} seeds are needed"
+    said = f"{roughly(least)} {on}"
+    if roughly(least) != roughly(most):
+        said += f" for the first {many(first, 'seed')}, {roughly(most)} if all {plan.seeds} seeds are needed"
+    return said if least < LONG or plan.quick else f"{said}; --minutes 30 makes it fit, --quick is a first look"
 
 
 def _prospect(comparison: Comparison, data: Any) -> str:

@@ -25,7 +25,7 @@ from fallow.comparison.race import Entry, plain
 from fallow.comparison.recipes import with_recipes
 from fallow.comparison.winner import Taken
 from fallow.comparison.work import absolute, read
-from fallow.comparison.yardsticks import Measured, keepable, said
+from fallow.comparison.yardsticks import Measured, said
 from fallow.comparison.yardsticks import entry as entry_of
 from fallow.data import Examples, Files
 from fallow.data.normalise import spaced
@@ -130,9 +130,9 @@ class Comparison:
         return next(source for source, label in self.labels.items() if entry.data in (source, label))
 
     def _winner(self, found: Findings) -> Entry | None:
-        """The best row on validation, of networks and of the yardsticks that can be kept."""
+        """The best row on validation, of networks and of yardsticks."""
         network, worth = found.winner, self.metric.worth
-        rows = [row for row in self.yardsticks if keepable(row) and network is not None and row.data == network.data]
+        rows = [row for row in self.yardsticks if network is not None and row.data == network.data]
         if network is None or not rows:
             return network
         best = max(rows, key=lambda row: worth(statistics.fmean(row.val)))

@@ -101,7 +101,7 @@ def learn(
     from fallow.training.yardsticks import keep, relearned
 
     loaded = _taught(_load(absolute(data, root), json.dumps(load), seed, version), whole)
-    found = relearned(loaded, name, chosen)
+    found = relearned(loaded, name, chosen, seed)
     keep(found, loaded, folder)
     return {"labels": loaded.sizes["train"], "test": found.metrics.get("test", {}).get(metric)}
 

@@ -88,11 +88,6 @@ def entry(row: Measured, first: int) -> Entry:
     return Entry(row.data, model, row.name, first + row.best, "", None, test, val, 0.0, 0, 0.0)
 
 
-def keepable(row: Measured) -> bool:
-    """Whether it can be kept without code: trees are no tensors."""
-    return "trees" not in row.name
-
-
 def _values(shape: tuple[int, ...]) -> int:
     count = 1
     for side in shape:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fallow.models.forest import Forest
+
 CHUNK = 512  # examples whose distances to all others are held at once
 
 
@@ -81,7 +83,9 @@ class Neighbours(nn.Module):
         return ((k * p + 0.5) / (k + 1)).logit() if self.of == "labels" else p
 
 
-KINDS: dict[str, type[nn.Module]] = {"constant": Constant, "linear": Linear, "neighbours": Neighbours}
+KINDS: dict[str, type[nn.Module]] = {
+    "constant": Constant, "linear": Linear, "neighbours": Neighbours, "forest": Forest,
+}  # fmt: skip
 
 
 def rebuilt(kind: str, arrays: dict[str, Tensor], **settings: object) -> nn.Module:

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -31,15 +30,17 @@ from fallow.base import files
 from fallow.core.record import RunFolder, versions
 from fallow.data import Data, Examples, Files, Part, Stream, Target, stream
 from fallow.evaluate.metrics import Metric
+from fallow.models import forest
 from fallow.models.cut import HEAD
 from fallow.models.features import front_features
-from fallow.models.linear import FLOOR, best_of, fitted_head, standardised
+from fallow.models.forest import Forest
+from fallow.models.linear import best_of, fitted_head, standardised
 from fallow.models.lite0 import published
 from fallow.models.yardsticks import Constant, Linear, Neighbours
 from fallow.problems import Labelled
 
 Parts = dict[str, tuple[Tensor, Tensor]]  # scaled examples and answers of train, val and test
-Learned = tuple[str, dict[str, float], Callable[[Tensor], Tensor], dict[str, Any]]  # name, chosen, outputs, kept
+Learned = tuple[str, dict[str, float], nn.Module, dict[str, Any]]  # name, chosen, network, what else it was made with
 
 KS = (20, 10, 5, 3, 1)
 UNSEEN = 5  # the k that is taken where there is no validation to choose by
@@ -54,7 +55,7 @@ class Yardstick:
 
     ``outputs`` hold ``val``, ``val_y``, ``test``, ``test_y`` in a network's terms: ``target.decode`` gives predictions
     (of classes they are log-probabilities). ``network`` gives them again from scaled inputs; its ``state_dict`` and
-    ``kept`` are all that :func:`fallow.models.yardsticks.rebuilt` needs. Forests are not kept.
+    ``kept`` are all that :func:`fallow.models.yardsticks.rebuilt` needs.
     """
 
     name: str
@@ -63,8 +64,8 @@ class Yardstick:
     outputs: dict[str, Tensor]
     metrics: dict[str, dict[str, float]]  # of val and test
     seconds: float
-    network: nn.Module | None = None
-    kept: dict[str, Any] = field(default_factory=dict)
+    network: nn.Module
+    kept: dict[str, Any]
 
 
 def yardsticks(data: Data, *, metric: str | None = None, seed: int = 0) -> list[Yardstick]:
@@ -114,7 +115,7 @@ def on_pretrained(data: Data, *, metric: str | None = None, folder: Path | None 
     return [replace(found, name=f"{found.name} on lite0 features", seconds=time.perf_counter() - start)]
 
 
-def relearned(data: Data, name: str, chosen: dict[str, float]) -> Yardstick:
+def relearned(data: Data, name: str, chosen: dict[str, float], seed: int = 0) -> Yardstick:
     """A yardstick on raw values with what was chosen for it before, be there validation or not."""
     if name in ("majority", "mean"):
         return _majority(data, _answers(data))
@@ -123,12 +124,13 @@ def relearned(data: Data, name: str, chosen: dict[str, float]) -> Yardstick:
     learner: Callable[[], Learned] = partial(_linear, *how, strength=chosen.get("strength"))
     if "k" in chosen:
         learner = partial(_neighbours, *how, k=int(chosen["k"]))
+    elif "trees" in name:
+        learner = partial(_forest, parts, data.target, seed, name.startswith("boosted"))
     return _judged(learner, parts, data.target, "raw")
 
 
 def keep(found: Yardstick, data: Data, folder: Path) -> None:
     """Write a yardstick as the folder of a run, for :class:`fallow.Predictor`: its tensors, and what they are."""
-    assert found.network is not None
     problem = Labelled(data)
     record = {"model": found.name, "method": found.name, "yardstick": found.kept, "data": problem.describe()}
     kept = RunFolder(folder)
@@ -139,16 +141,15 @@ def keep(found: Yardstick, data: Data, folder: Path) -> None:
 
 def _judged(learner: Callable[[], Learned], parts: Parts, target: Target, inputs: str) -> Yardstick:
     start = time.perf_counter()
-    name, chosen, predict, kept = learner()
+    name, chosen, network, kept = learner()
     outputs: dict[str, Tensor] = {}
     metrics: dict[str, dict[str, float]] = {}
     for part in parts:
         if part != "train":
             x, y = parts[part]
             with torch.no_grad():
-                outputs |= {part: predict(x), f"{part}_y": y}
+                outputs |= {part: network(x), f"{part}_y": y}
             metrics[part] = _metrics(target, outputs[part], y)
-    network = predict if isinstance(predict, nn.Module) else None
     return Yardstick(name, inputs, chosen, outputs, metrics, time.perf_counter() - start, network, kept)
 
 
@@ -210,26 +211,12 @@ def _forest(parts: Parts, target: Target, seed: int, boosted: bool) -> Learned:
     name = "HistGradientBoosting" if boosted else "ExtraTrees"
     kind = getattr(ensemble, name + ("Regressor" if target.kind == "numbers" else "Classifier"))
     settings = {"random_state": seed} | ({} if boosted else {"n_estimators": TREES, "n_jobs": 1})
-    x, y = (tensor.numpy() for tensor in parts["train"])
-    forests = [kind(**settings).fit(x, column) for column in (y.T if y.ndim > 1 else [y])]
-
-    def predict(x: Tensor) -> Tensor:
-        values = x.numpy()
-        if target.kind == "numbers":
-            return standardised(target, torch.from_numpy(np.stack([f.predict(values) for f in forests], 1))).float()
-        wide = target.outputs if target.kind == "classes" else 2
-        each = [_probabilities(forest, values, wide) for forest in forests]
-        return each[0].log().float() if target.kind == "classes" else torch.stack([p[:, 1] for p in each], 1).logit()
-
-    return "boosted trees" if boosted else "extra trees", {}, predict, {}
-
-
-def _probabilities(forest: Any, x: Any, classes: int) -> Tensor:
-    """Of all classes, those without training examples included; none of them 0 or 1."""
-    p = torch.full((len(x), classes), FLOOR, dtype=torch.float64)
-    seen = torch.from_numpy(forest.classes_).long()
-    p[:, seen] = torch.from_numpy(forest.predict_proba(x))[:, : len(seen)]  # boosting gives two columns for one class
-    return p.clamp(FLOOR, 1 - FLOOR)
+    x, y = parts["train"]
+    y = standardised(target, y) if target.kind == "numbers" else y
+    forests = [kind(**settings).fit(x.numpy(), column.numpy()) for column in (y.T if y.ndim > 1 else [y])]
+    nodes = (forest.boosted if boosted else forest.bagged)(forests, target.outputs, target.kind)
+    how = {"of": target.kind, "odds": boosted}
+    return "boosted trees" if boosted else "extra trees", {}, Forest(**how, **nodes), {"kind": "forest"} | how
 
 
 def _parts(data: Data) -> dict[str, Part]:
