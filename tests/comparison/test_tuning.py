@@ -53,6 +53,13 @@ def test_what_the_user_gives_is_not_tuned() -> None:
     assert trials(space("long", {}, {"lr": 1.0, "weight_decay": 0.0}), 8) == [{}]
 
 
+def test_what_does_not_matter_to_a_method_is_not_tuned() -> None:
+    """finetune has a rate of its own, and probe takes no steps: trials of lr would all be the same."""
+    assert set(space("finetune", {}, {})) == {"weight_decay", "finetune.rate", "finetune.lowest"}
+    assert set(space("lp-ft+mixup", {}, {})) == {"weight_decay", "lp-ft.rate", "lp-ft.lowest", "mixup.alpha"}
+    assert trials(space("probe", {}, {}), 8) == [{}]
+
+
 def test_settings_of_a_sum_reach_their_part() -> None:
     found = build("sam+ema").tuned({"sam.rho": 0.2, "ema.decay": 0.9})
     assert str(found) == "sam:rho=0.2+ema:decay=0.9"

@@ -44,11 +44,7 @@ class Tuned:
 
     def words(self) -> str:
         """The settings that were chosen, as a person writes them."""
-        names = {key: key.rpartition(".")[2] for key in self.chosen}
-        said = (
-            f"{names[key]} {f'{value:g}' if isinstance(value, float) else value}" for key, value in self.chosen.items()
-        )
-        return ", ".join(said) or "as it was"
+        return said(self.chosen) or "as it was"
 
 
 def said(chosen: Chosen) -> str:
@@ -74,11 +70,13 @@ def space(spec: str, settings: Mapping[str, Any], given: Mapping[str, Any]) -> d
     """The ranges of a runner's settings, without those that were given: the user wants these as they are."""
     found: dict[str, Range | Choice] = {}
     lr, decay = settings.get("lr", Settings.lr), settings.get("weight_decay", Settings.weight_decay)
-    if "lr" not in given:
+    parts = build(spec).parts
+    fixed = {*given, *(name for part in parts for name in part.ignores)}
+    if "lr" not in fixed:
         found["lr"] = by_order(lr / 8, lr * 8)
-    if "weight_decay" not in given and not isinstance(decay, dict):
+    if "weight_decay" not in fixed and not isinstance(decay, dict):
         found["weight_decay"] = by_order(decay / 20, decay * 20) if decay else by_order(1e-5, 1e-2)
-    for part in build(spec).parts:
+    for part in parts:
         default = type(part)().settings()
         free = {key: where for key, where in part.ranges.items() if part.settings()[key] == default[key]}
         found |= {f"{part.name}.{key}": where for key, where in free.items()}

@@ -65,6 +65,7 @@ class Method:
     alone: ClassVar[str] = ""  # why no other method can be added to it
     exclusive: ClassVar[str] = ""  # what only one of the methods that name it here can decide
     ranges: ClassVar[Mapping[str, Range | Choice]] = {}  # the settings that matter, and where to look for them
+    ignores: ClassVar[frozenset[str]] = frozenset()  # settings of the training that do not matter to it
 
     @property
     def parts(self) -> tuple[Method, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
 from fallow.base.errors import RequestError
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.core.ranges import log
 from fallow.methods.pretrained.probe import solve
 from fallow.models.cut import HEAD, Cut, Head
 from fallow.weights import split_groups
@@ -31,6 +32,8 @@ class Finetune(Method):
     name = "finetune"
     summary = "a pretrained network learns on at small rates, the head first, early layers slowest"
     pretrained = True
+    ranges: ClassVar = {"rate": log(0.001, 0.03), "lowest": log(0.01, 1.0)}
+    ignores = frozenset({"lr"})  # it has a rate of its own
 
     rate: float = 0.01  # of the last block
     lowest: float = 0.1  # what of it is left for the first block
@@ -91,6 +94,8 @@ class LPFT(Finetune):
 
     name = "lp-ft"
     summary = "probe's head, then a pretrained network learns on at small rates, early layers slowest"
+
+    ranges: ClassVar = {"rate": log(0.0003, 0.01), "lowest": log(0.01, 1.0)}
 
     rate: float = 0.003
     head: float = 1.0

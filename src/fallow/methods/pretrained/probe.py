@@ -37,6 +37,7 @@ class Probe(Method):
     name = "probe"
     summary = "a pretrained network as it is, and the best linear head on its features: seconds"
     pretrained = True
+    ignores = frozenset({"lr", "weight_decay"})  # it takes no steps, and its strength is chosen on validation
     alone = "it solves for the head at once, and leaves no step to change"
 
     strength: float | None = None  # of the penalty; None: as validation likes it
