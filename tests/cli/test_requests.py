@@ -49,6 +49,8 @@ FAST = ("--epochs", 2, "--generations", 2, "--model", "mlp:hidden=4,4", "--out",
         (["--val", "nan"], "val"),
         (["--train", "0"], "train"),
         (["--train", "-3"], "train"),
+        (["--input-size", "8"], "has no size of its own: leave input_size=8 out"),
+        (["--input-size", "-8", "--model", "lite0:pretrained=false"], "input_size is -8"),
         (["--eposch", "3"], "No such option: --eposch"),
     ],
 )

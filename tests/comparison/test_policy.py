@@ -200,13 +200,14 @@ def test_a_control_that_always_fails_is_none(tmp_path: Path) -> None:
 
 def test_what_needs_pretrained_weights_runs_with_networks_that_have_them(tmp_path: Path) -> None:
     asked = plan(
-        arrays(tmp_path / "x.npz"), "probe", "mixup", models=("auto", "lite0"), settings={"freeze": "head"}, seeds=1
-    )
+        arrays(tmp_path / "x.npz"), "probe", "mixup", models=("auto", "lite0"), seeds=1,
+        settings={"freeze": "head", "input_size": 64},
+    )  # fmt: skip
     found = {}
     for run in every(asked):
         model, method, settings = (run.arguments[key] for key in ("model", "method", "settings"))
-        found.setdefault(model, {})[method] = settings.get("freeze")
+        found.setdefault(model, {})[method] = settings.get("freeze"), settings.get("input_size")
     assert found == {
-        "mlp:norm=batch": {"normal": None, "long": None, "mixup": None},
-        "lite0": {"normal": "head", "long": "head", "probe": "head", "mixup": "head"},
+        "mlp:norm=batch": dict.fromkeys(("normal", "long", "mixup"), (None, None)),
+        "lite0": dict.fromkeys(("normal", "long", "probe", "mixup"), ("head", 64)),
     }

@@ -55,6 +55,7 @@ def compare(
     train: options.Train = None,
     val: Annotated[float | None, typer.Option(help="share of the training examples for validation (0.2)")] = None,
     size: options.Size = None,
+    input_size: options.InputSize = None,
     as_: options.As = None,
     groups: options.Groups = None,
     target: options.Target = None,
@@ -118,6 +119,7 @@ def compare(
     training = {
         "generations": generations, "epochs": epochs, "batch_size": batch_size, "optimizer": optimizer, "lr": lr,
         "weight_decay": weight_decay, "label_smoothing": label_smoothing, "augment": augment, "metric": metric,
+        "input_size": input_size,
         "redraw_from": None if redraw_from == "weights" else redraw_from,
         **{key: as_split(given) for key, given in (("split", split), ("freeze", freeze)) if given is not None},
         **({} if settings is None else parse(f"set:{settings}")[1]),

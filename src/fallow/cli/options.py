@@ -19,6 +19,7 @@ Groups = Annotated[
     typer.Option(help="what stays together in a split: an array of a .npz, a separator in file names, or a file"),
 ]
 Size = Annotated[int | None, typer.Option(help="side of the images of a folder, in pixels")]
+InputSize = Annotated[int | None, typer.Option(help="pixels a side in which a pretrained network sees images")]
 Target = Annotated[
     str | None,
     typer.Option(

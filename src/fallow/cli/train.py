@@ -57,6 +57,7 @@ def train(
     val: options.Val = 0.2,
     test: options.Test = 0.2,
     size: options.Size = None,
+    input_size: options.InputSize = None,
     as_: options.As = None,
     groups: options.Groups = None,
     target: options.Target = None,
@@ -135,7 +136,7 @@ def train(
             "weight_decay": weight_decay if _given(ctx, "weight_decay") else ctx.meta.get(_DECAYS, weight_decay),
             "label_smoothing": label_smoothing, "clip": clip, "accumulate": accumulate, "precision": precision,
             "patience": patience, "augment": augment, "evaluate_every": evaluate_every, "metric": metric,
-            "freeze": None if freeze is None else as_split(freeze),
+            "freeze": None if freeze is None else as_split(freeze), "input_size": input_size,
         }  # fmt: skip
         given = {name: value for name, value in flags.items() if value is not None}
         network, settled = recipes.training(

@@ -40,9 +40,7 @@ def transfer(
         list[str] | None, typer.Option(help="a run's own module:factory, named again to be trusted; may be repeated")
     ] = None,
     score: Annotated[str, typer.Option(help="which weights of a run: last, or best on validation")] = "last",
-    input_size: Annotated[
-        int | None, typer.Option(help="pixels a side in which pretrained networks see images")
-    ] = None,
+    input_size: options.InputSize = None,
     keep: options.Train = None,
     val: options.Val = 0.2,
     size: options.Size = None,

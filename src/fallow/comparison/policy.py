@@ -197,7 +197,7 @@ def runs(plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]) -> 
                     if not learned_before and len(plan.models) > 1:
                         if any(part.pretrained for part in method.parts):
                             continue  # it runs with the others
-                        own.pop("freeze", None)
+                        own = {key: value for key, value in own.items() if key not in ("freeze", "input_size")}
                     generations, each = method.plan(settings["generations"], settings["epochs"])
                     if plan.budget == "passes" and method.passes != 1:
                         each = max(1, round(each / method.passes))
