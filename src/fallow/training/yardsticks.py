@@ -215,8 +215,8 @@ def _forest(parts: Parts, target: Target, seed: int, boosted: bool) -> Learned:
     y = standardised(target, y) if target.kind == "numbers" else y
     forests = [kind(**settings).fit(x.numpy(), column.numpy()) for column in (y.T if y.ndim > 1 else [y])]
     nodes = (forest.boosted if boosted else forest.bagged)(forests, target.outputs, target.kind)
-    how = {"of": target.kind, "odds": boosted}
-    return "boosted trees" if boosted else "extra trees", {}, Forest(**how, **nodes), {"kind": "forest"} | how
+    kept = {"kind": "forest", "of": target.kind, "odds": boosted}
+    return "boosted trees" if boosted else "extra trees", {}, Forest(target.kind, boosted, **nodes), kept
 
 
 def _parts(data: Data) -> dict[str, Part]:
