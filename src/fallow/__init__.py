@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fallow.core.method import Method
     from fallow.core.settings import Settings
     from fallow.data import Data
+    from fallow.data.environments import Environment, Navigation
     from fallow.data.tasks import Episodes, Sinusoid, Tasks
     from fallow.flatness import relative_flatness
     from fallow.hypergradients.implicit import hypergradient
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
         LPFT,
         LW,
         MAML,
+        MAMLPPO,
+        MAMLTRPO,
         SAGD,
         SAM,
         SEAL,
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
         Rescale,
         Restart,
     )  # fmt: skip
+    from fallow.training.control import ControlResult, reinforce
     from fallow.training.fit import Result, fit
     from fallow.training.meta import FewShotResult, fewshot
     from fallow.training.predict import Prediction, Predictor
@@ -82,15 +86,17 @@ _HOMES = {
     "fallow.core.method": ("Method",),
     "fallow.core.settings": ("Settings",),
     "fallow.data": ("Data",),
+    "fallow.data.environments": ("Environment", "Navigation"),
     "fallow.data.tasks": ("Episodes", "Sinusoid", "Tasks"),
     "fallow.training.fit": ("Result", "fit"),
     "fallow.flatness": ("relative_flatness",),
     "fallow.methods": (
         "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain",
         "ConfidenceNetwork", "FixMatch", "ImplicitDecay", "Long", "Normal", "Rescale", "Restart", "ANIL", "L2F",
-        "MAML", "Finetune", "LearnedRates", "MetaSGD", "MultiStepLoss", "ProtoNet", "EMA", "SWA", "Mixup", "CutMix",
-        "Dropout", "Balanced", "Baseline", "LPFT", "Probe",
+        "MAML", "MAMLPPO", "MAMLTRPO", "Finetune", "LearnedRates", "MetaSGD", "MultiStepLoss", "ProtoNet", "EMA",
+        "SWA", "Mixup", "CutMix", "Dropout", "Balanced", "Baseline", "LPFT", "Probe",
     ),
+    "fallow.training.control": ("ControlResult", "reinforce"),
     "fallow.training.meta": ("FewShotResult", "fewshot"),
     "fallow.adaptation.attenuation": ("attenuate",),
     "fallow.adaptation.inner": ("adapt",),
@@ -117,11 +123,12 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LPFT", "LW", "MAML", "SAGD", "SAM", "SEAL", "SWA",
-    "WELS", "WELSR", "Balanced", "Baseline", "BornAgain", "ConfidenceNetwork", "CutMix", "Data", "Dropout", "Episodes",
-    "FallowError", "FewShotResult", "Finetune", "FixMatch", "ImplicitDecay", "LearnedRates", "Learner", "Long",
-    "MetaSGD", "Method", "Mixup", "MultiStepLoss", "Normal", "Partition", "Prediction", "Predictor", "Probe",
-    "ProtoNet", "RequestError", "Rescale", "Restart", "Result", "Settings", "Sinusoid", "Tasks", "Transfer", "Tuned",
-    "WorkError", "adapt", "ascend", "attenuate", "compare", "descend", "fewshot", "fit", "hypergradient",
-    "insert_norms", "redraw", "relative_flatness", "rescale", "reset_state", "slim", "split_groups", "transfer", "tune",
+    "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LPFT", "LW", "MAML", "MAMLPPO", "MAMLTRPO", "SAGD",
+    "SAM", "SEAL", "SWA", "WELS", "WELSR", "Balanced", "Baseline", "BornAgain", "ConfidenceNetwork", "ControlResult",
+    "CutMix", "Data", "Dropout", "Environment", "Episodes", "FallowError", "FewShotResult", "Finetune", "FixMatch",
+    "ImplicitDecay", "LearnedRates", "Learner", "Long", "MetaSGD", "Method", "Mixup", "MultiStepLoss", "Navigation",
+    "Normal", "Partition", "Prediction", "Predictor", "Probe", "ProtoNet", "RequestError", "Rescale", "Restart",
+    "Result", "Settings", "Sinusoid", "Tasks", "Transfer", "Tuned", "WorkError", "adapt", "ascend", "attenuate",
+    "compare", "descend", "fewshot", "fit", "hypergradient", "insert_norms", "redraw", "reinforce", "relative_flatness",
+    "rescale", "reset_state", "slim", "split_groups", "transfer", "tune",
 ]  # fmt: skip

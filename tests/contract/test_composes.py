@@ -9,6 +9,7 @@ from fallow.data import Data
 from fallow.data.tasks import Episodes
 from fallow.methods import REGISTRY, build
 from tests.contract.catalogue import ADVICE, MODEL, SETTINGS, SMALL, TASK_MODEL, TASK_SETTINGS, needs
+from tests.control.small import navigation
 
 pytestmark = ADVICE
 
@@ -24,6 +25,10 @@ def test_composes_or_is_refused_with_a_reason(first: str, second: str, images: D
         assert "\n" not in str(error)
         return
     assert first != second
+    if any(part.control for part in method.parts):
+        acts = fallow.reinforce("mlp:hidden=4", navigation(), method, iterations=2, every=1, meta_batch=2, test_steps=1)
+        assert all(row["kl"] > 0 for row in acts.history)
+        return
     if method.tasks:
         judged = fallow.fewshot(TASK_MODEL, tasks, method, **TASK_SETTINGS)
         assert judged.history[-1]["train_loss"] < judged.history[0]["train_loss"]

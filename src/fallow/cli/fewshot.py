@@ -11,6 +11,7 @@ import typer
 from fallow.base.errors import RequestError
 from fallow.base.numbers import require_whole
 from fallow.cli import options
+from fallow.cli.control import control
 from fallow.cli.wrapper import AGAIN, answer, free_folder, needs_out, working
 
 if TYPE_CHECKING:
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def fewshot(
-    tasks: Annotated[str, typer.Argument(help="sinusoid, sinusoid:setting=hard, a .npz or a folder of classes")],
+    context: typer.Context,
+    tasks: Annotated[
+        str, typer.Argument(help="sinusoid, navigation, halfcheetah-direction, a .npz or a folder of classes")
+    ],
     method: Annotated[
         str, typer.Option(help="with settings, and summed: l2f:start=0.95+multi-step-loss (see: fallow list methods)")
     ] = "maml",
@@ -55,6 +59,11 @@ def fewshot(
     as_json: options.Json = False,
 ) -> None:
     """Meta-train on TASKS, judge by new tasks, and keep it with its record."""
+    from fallow.data.environments.load import is_environment
+
+    if is_environment(tasks):  # it has defaults of its own
+        sources = {name: context.get_parameter_source(name) for name in context.params}
+        return control({n: context.params[n] for n, source in sources.items() if source and source.name != "DEFAULT"})
     needs_out(resume, out)
     from fallow.cli.display import Progress
     from fallow.data.tasks.load import load_tasks

@@ -60,6 +60,7 @@ class Method:
     forgets: ClassVar[frozenset[str]] = frozenset()  # the parts it disturbs: "early", "late"
     cost: ClassVar[Cost] = Cost()
     tasks: ClassVar[bool] = False  # learns from tasks (few-shot), not from labelled examples
+    control: ClassVar[bool] = False  # learns to act in an environment
     semi: ClassVar[bool] = False  # learns from unlabelled examples, too
     pretrained: ClassVar[bool] = False  # starts from what a network has learned before
     alone: ClassVar[str] = ""  # why no other method can be added to it

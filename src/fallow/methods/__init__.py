@@ -20,8 +20,10 @@ from fallow.methods.fewshot.baseline import Baseline
 from fallow.methods.fewshot.l2f import L2F
 from fallow.methods.fewshot.maml import MAML
 from fallow.methods.fewshot.multistep import MultiStepLoss
+from fallow.methods.fewshot.ppo import MAMLPPO
 from fallow.methods.fewshot.prototypes import ProtoNet
 from fallow.methods.fewshot.rates import LearnedRates, MetaSGD
+from fallow.methods.fewshot.trpo import MAMLTRPO
 from fallow.methods.flat.fam import FAM
 from fallow.methods.flat.sam import SAM
 from fallow.methods.forget.born_again import BornAgain
@@ -46,6 +48,7 @@ METHODS: tuple[type[Method], ...] = (
     FAM, SAM, ImplicitDecay, EMA, SWA, Mixup, CutMix, Dropout, Balanced, Probe, Finetune, LPFT, FixMatch,
     ConfidenceNetwork,
     MAML, L2F, MetaSGD, LearnedRates, MultiStepLoss, ANIL, ProtoNet, Baseline,
+    MAMLTRPO, MAMLPPO,
 )  # fmt: skip
 REGISTRY = {method.name: method for method in METHODS}
 
@@ -95,8 +98,8 @@ def _fits(value: Any, field: dataclasses.Field[Any]) -> bool:
 
 
 __all__ = [
-    "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LPFT", "LW", "MAML", "REGISTRY", "SAGD", "SAM",
-    "SEAL", "SWA", "WELS", "WELSR", "Balanced", "Baseline", "BornAgain", "ConfidenceNetwork", "CutMix", "Dropout",
-    "Finetune", "FixMatch", "ImplicitDecay", "LearnedRates", "Long", "MetaSGD", "Method", "Mixup", "MultiStepLoss",
-    "Normal", "Probe", "ProtoNet", "Rescale", "Restart", "build",
+    "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LPFT", "LW", "MAML", "MAMLPPO", "MAMLTRPO",
+    "REGISTRY", "SAGD", "SAM", "SEAL", "SWA", "WELS", "WELSR", "Balanced", "Baseline", "BornAgain",
+    "ConfidenceNetwork", "CutMix", "Dropout", "Finetune", "FixMatch", "ImplicitDecay", "LearnedRates", "Long",
+    "MetaSGD", "Method", "Mixup", "MultiStepLoss", "Normal", "Probe", "ProtoNet", "Rescale", "Restart", "build",
 ]  # fmt: skip

@@ -6,13 +6,15 @@ from typing import Any
 
 from fallow.base.errors import RequestError
 from fallow.data import Data, load
+from fallow.data.environments import Environment
 from fallow.data.tasks import Tasks
+from fallow.problems.control import Control
 from fallow.problems.fewshot import FewShot
 from fallow.problems.labelled import Labelled
 from fallow.problems.problem import Network, Problem
 from fallow.problems.semi import SemiLabelled
 
-__all__ = ["FewShot", "Labelled", "Network", "Problem", "SemiLabelled", "as_problem"]
+__all__ = ["Control", "FewShot", "Labelled", "Network", "Problem", "SemiLabelled", "as_problem"]
 
 
 def as_problem(data: Any, *, metric: str | None = None, train: int | None = None, **how: Any) -> Problem:
@@ -20,6 +22,8 @@ def as_problem(data: Any, *, metric: str | None = None, train: int | None = None
 
     This is the one door: whatever a user has passes through it, and nothing behind it asks what the data are.
     """
+    if isinstance(data, Environment):
+        return Control(data, metric)
     if isinstance(data, Tasks):
         return FewShot(data, metric)
     if isinstance(data, Data) and train is not None:
