@@ -63,5 +63,7 @@ TABLES: dict[str, Entry] = {
     "l2f-sinusoid": Entry("l2f_sinusoid", "L2F, supplement C", "MAML and L2F on sinusoids, L2F's options", 12),
     "l2f-figures": Entry("l2f_figures", "L2F, figures A-C, G", "how smooth adaptation is, how tasks conflict", 3),
     "l2f-cifarfs": Entry("l2f_cifarfs", "L2F, table B", "MAML, L2F, prototypes on CIFAR-FS, scaled down", 8),
+    "l2f-navigation": Entry("l2f_control", "L2F, figure F", "MAML, L2F and its control on 2-D navigation", 10),
+    "l2f-cheetah": Entry("l2f_control", "L2F, supplement D", "the same on half-cheetahs, scaled down", 15),
     "omniglot-5way": Entry("fewshot_images", "Omniglot", "MAML, L2F, prototypes, 5-way 1-shot", 25),
 }
