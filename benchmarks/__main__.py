@@ -15,6 +15,7 @@ NAMES = {
     "flatness": "steps of fam and sam against a plain one, and the memory of fam (three minutes)",
     "hypergradient": "a hypergradient against betty, torchopt and a textbook's loop (two minutes)",
     "fewshot": "meta-gradients of MAML against a hand-written loop and higher (six minutes)",
+    "control": "navigation for all tasks at once against a gymnasium vector environment (a minute)",
     "transfer": "few-shot episodes in the span of their supports against a loop of SGD (four minutes)",
     "augment": "strong and weak augmentation against Pillow, and a meta-update against a step (a minute)",
     "diagnose": "the largest eigenvalue against PyHessian, neighbours against scikit-learn (four minutes)",

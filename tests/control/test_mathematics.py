@@ -186,4 +186,6 @@ def test_a_line_search_takes_the_first_share_that_is_better_and_inside() -> None
 
 
 def test_a_policy_starts_with_the_deviation_asked_for() -> None:
-    assert float(Gaussian(nn.Linear(2, 1), 1, std=0.5)(torch.zeros(1, 2)).detach()[0, 1]) == pytest.approx(math.log(0.5))
+    assert float(Gaussian(nn.Linear(2, 1), 1, std=0.5)(torch.zeros(1, 2)).detach()[0, 1]) == pytest.approx(
+        math.log(0.5)
+    )
