@@ -1,8 +1,8 @@
 """Navigation for all tasks at once against the same task in a gymnasium vector environment, 20 tasks × 20 trajectories.
 
-``steps_vs_gymnasium``: the environments alone, under the same actions; ``sampling_vs_gymnasium``: with a policy of 2 × 100
-for every task, called once a step for all of them by both. A ratio is their time over ours. Rewards must agree first.
-Beside them stands the CPU time of an iteration of MAML-TRPO, 20 tasks × 20 × 100. Needs the extra ``rl``.
+``steps_vs_gymnasium``: the environments alone, under the same actions; ``sampling_vs_gymnasium``: with a policy of
+2 × 100 for every task, called once a step for all of them by both. A ratio is their time over ours. Rewards must
+agree first. Beside them stands the CPU time of an iteration of MAML-TRPO, 20 tasks × 20 × 100. Needs the extra ``rl``.
 """
 
 from __future__ import annotations

@@ -26,8 +26,12 @@ def test_composes_or_is_refused_with_a_reason(first: str, second: str, images: D
         return
     assert first != second
     if any(part.control for part in method.parts):
-        acts = fallow.reinforce("mlp:hidden=4", navigation(), method, iterations=2, every=1, meta_batch=2, test_steps=1)
-        assert all(row["kl"] > 0 for row in acts.history)
+        try:
+            acts = fallow.reinforce("mlp:hidden=4", navigation(), method, iterations=1, meta_batch=2, test_steps=1)
+        except fallow.RequestError as error:
+            assert "has no part in learning to act" in str(error)
+            return
+        assert acts.history[-1]["kl"] > 0
         return
     if method.tasks:
         judged = fallow.fewshot(TASK_MODEL, tasks, method, **TASK_SETTINGS)

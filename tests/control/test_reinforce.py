@@ -79,7 +79,7 @@ def test_bad_requests_say_what_would_be_right() -> None:
 
     with pytest.raises(RequestError, match="maml does not learn to act: take maml-trpo or maml-ppo"):
         asked(fallow.MAML())
-    with pytest.raises(RequestError, match="multi-step-loss is for tasks of examples"):
+    with pytest.raises(RequestError, match="do not go together: both decide which steps' losses count"):
         asked("multi-step-loss")
     with pytest.raises(RequestError, match="iterations is 0"):
         asked("maml", iterations=0)

@@ -59,6 +59,7 @@ class ActingMAML(FewShot):
     """
 
     control = True
+    exclusive = "which steps' losses count"  # the last one's: there are no others to act by
 
     steps: int = 1
     rate: float = 0.1  # α

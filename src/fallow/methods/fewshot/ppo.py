@@ -18,6 +18,9 @@ class MAMLPPO(ActingMAML):
     """θ takes ``epochs`` steps of Adam on the clipped surrogate of the adapted policies, re-adapting before each::
 
     minimise  mean over tasks of −E[min(ρA, clamp(ρ, 1 − ε, 1 + ε)·A)],   ρ = π_θ'(a|s) / π_old(a|s)
+
+    The surrogate is that of Schulman et al. 2017, equation 7; ProMP (Rothfuss et al. 2019) also has another
+    inner loss.
     """
 
     name = "maml-ppo"

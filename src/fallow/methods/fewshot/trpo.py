@@ -25,7 +25,8 @@ class MAMLTRPO(ActingMAML):
     F·x = g by conjugate gradients, the step √(2δ / xᵀFx)·x, and a backtracking line search on loss and divergence,
     re-adapting at each point. Gradient and Fisher matrix go through the inner loop. What pieces learn (L2F's γ, rates)
     belongs to θ. Fisher products take the states of every ``thin``-th step only, to adapt by and to act in: a step's
-    length is decided by all of them, in the line search.
+    length is decided by all of them, in the line search. Finn et al. 2017, section 5.3, by the steps of Schulman et al.
+    2015, appendix C.
     """
 
     name = "maml-trpo"
