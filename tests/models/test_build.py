@@ -10,7 +10,7 @@ from fallow.base.spec import parse
 from fallow.models import MODELS, build, default
 
 IMAGES = ("scnn", "vgg16", "mobilenet", "resnet18", "resnet50", "wideresnet", "conv4", "resnet12", "lite0", "unet")
-SHAPES = {"mlp": (3, 8)} | dict.fromkeys(IMAGES, (3, 16, 16))
+SHAPES = {"mlp": (3, 8), "resnet1d": (3, 20)} | dict.fromkeys(IMAGES, (3, 16, 16))
 NARROW = {
     "mlp": {"hidden": (16, 16)},
     "scnn": {"width": 4, "dense": 16},
@@ -20,12 +20,13 @@ NARROW = {
     "resnet50": {"width": 4},
     "wideresnet": {"depth": 10, "widen": 1},
     "conv4": {"width": 4},
+    "resnet1d": {"width": 4},
     "resnet12": {"width": 4},
     "lite0": {"pretrained": False},
     "unet": {"width": 4},
 }
 BLOCKS = {"mlp": 2, "scnn": 5, "vgg16": 15, "mobilenet": 7, "resnet18": 8, "resnet50": 16, "wideresnet": 3}
-BLOCKS |= {"conv4": 4, "resnet12": 4, "lite0": 17, "unet": 5}
+BLOCKS |= {"conv4": 4, "resnet1d": 3, "resnet12": 4, "lite0": 17, "unet": 5}
 
 
 def narrow(name: str, **options) -> nn.Module:

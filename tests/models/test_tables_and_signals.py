@@ -1,0 +1,43 @@
+"""The networks of tables and signals against the same by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fallow.base.errors import RequestError
+from fallow.models import build
+from fallow.models.periodic import Periodic
+
+
+def test_periodic_embeddings_by_hand() -> None:
+    torch.manual_seed(0)
+    layer = Periodic(3, size=2).double()
+    x = torch.randn(5, 3, dtype=torch.float64)
+    f, phase, weight, bias = (p.detach().numpy() for p in layer.parameters())
+    expected = np.zeros((5, 3, 2))
+    for n in range(5):
+        for j in range(3):
+            waves = np.cos(2 * np.pi * f[j] * x[n, j].item() + phase[j])
+            expected[n, j] = np.maximum(weight[j].T @ waves + bias[j], 0)
+    found = layer(x).detach().numpy()
+    np.testing.assert_allclose(found, expected.reshape(5, -1), atol=1e-14)
+    assert f.std() == pytest.approx(0.1, rel=0.4)
+
+
+def test_a_signal_network_by_hand() -> None:
+    """Its length is halved twice, its means are of four stretches, and a block is a sum."""
+    torch.manual_seed(0)
+    model = build("resnet1d:width=4", shape=(2, 32), classes=3).eval()
+    x = torch.randn(5, 2, 32)
+    one = model.block1(x)
+    assert torch.equal(one, torch.relu(model.block1.steps(x) + model.block1.shortcut(x)))
+    three = model.block3(model.block2(one))
+    assert three.shape == (5, 8, 8)
+    means = three.view(5, 8, 4, 2).mean(3).flatten(1)
+    torch.testing.assert_close(model(x), model.head(means))
+    with pytest.raises(RequestError, match="signals should have 16 samples"):
+        build("resnet1d", shape=(2, 15), classes=3)
+    with pytest.raises(RequestError, match="resnet1d cannot take shape"):
+        build("resnet1d", shape=(1, 28, 28), classes=3)
