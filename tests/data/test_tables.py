@@ -13,6 +13,7 @@ import torch
 import fallow
 from fallow import Predictor
 from fallow.base.errors import RequestError
+from fallow.core.record import RunFolder
 from fallow.data import load
 from fallow.data.tables import Table, numbers
 
@@ -64,12 +65,11 @@ def test_features_by_hand(tmp_path: Path) -> None:
 def test_predict_on_the_raw_file_gives_the_recorded_outputs(tmp_path: Path) -> None:
     held = columns(200)
     path = written(tmp_path / "t.csv", **held)
-    result = fallow.fit("mlp:hidden=8", path, target="price", generations=1, epochs=3, out=tmp_path / "run")
+    fallow.fit("mlp:hidden=8,embed=2", path, target="price", generations=1, epochs=3, out=tmp_path / "run")
     data = load(path, target="price")
     found = {p.name: p.label for p in Predictor(tmp_path / "run", "last")(path)}
     places = [int(np.flatnonzero(held["price"].astype(np.float32) == float(v))[0]) for v in data.test.y]
-    kept = result.network.eval()(data.test.x)
-    expected = data.target.decode(kept).flatten()
+    expected = data.target.decode(RunFolder(tmp_path / "run").outputs()["test_last"]).flatten()
     np.testing.assert_allclose([found[f"{path}:{i}"] for i in places], expected, atol=1e-6)
     without = written(
         tmp_path / "more.csv", **{"extra": held["age"], **{k: v for k, v in held.items() if k != "price"}}

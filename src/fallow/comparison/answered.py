@@ -72,7 +72,9 @@ def _points(title: str, x: Array, y: Array, ideal: list[tuple[float, float]], *w
     """Test examples as points over the line on which they would lie without errors."""
     across, up, says = words
     points = Line("test examples", list(zip(x.tolist(), y.tolist(), strict=True)), "points")
-    drawn = lines(title, [Line("no error", ideal, "quiet"), points], Axis(across), Axis(up))
+    margin = 0.03 * (ideal[1][0] - ideal[0][0])  # no point lies on the edge
+    limits = (ideal[0][0] - margin, ideal[1][0] + margin) if margin else None
+    drawn = lines(title, [Line("no error", ideal, "quiet"), points], Axis(across, limits=limits), Axis(up))
     assert drawn is not None
     return replace(drawn, says=says)
 
