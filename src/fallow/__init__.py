@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         Restart,
     )  # fmt: skip
     from fallow.training.control import ControlResult, reinforce
+    from fallow.training.export import export
     from fallow.training.fit import Result, fit
     from fallow.training.meta import FewShotResult, fewshot
     from fallow.training.predict import Prediction, Predictor
@@ -81,6 +82,7 @@ __version__ = "0.1.0"
 
 # imported when first used, so that `fallow --help` needs no torch
 _HOMES = {
+    "fallow.training.export": ("export",),
     "fallow.base.errors": ("FallowError", "RequestError", "WorkError"),
     "fallow.comparison": ("compare",),
     "fallow.core.method": ("Method",),
@@ -123,12 +125,12 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LPFT", "LW", "MAML", "MAMLPPO", "MAMLTRPO", "SAGD",
-    "SAM", "SEAL", "SWA", "WELS", "WELSR", "Balanced", "Baseline", "BornAgain", "ConfidenceNetwork", "ControlResult",
-    "CutMix", "Data", "Dropout", "Environment", "Episodes", "FallowError", "FewShotResult", "Finetune", "FixMatch",
-    "ImplicitDecay", "LearnedRates", "Learner", "Long", "MetaSGD", "Method", "Mixup", "MultiStepLoss", "Navigation",
-    "Normal", "Partition", "Prediction", "Predictor", "Probe", "ProtoNet", "RequestError", "Rescale", "Restart",
-    "Result", "Settings", "Sinusoid", "Tasks", "Transfer", "Tuned", "WorkError", "adapt", "ascend", "attenuate",
-    "compare", "descend", "fewshot", "fit", "hypergradient", "insert_norms", "redraw", "reinforce", "relative_flatness",
-    "rescale", "reset_state", "slim", "split_groups", "transfer", "tune",
+    "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LPFT", "LW", "MAML", "MAMLPPO", "MAMLTRPO",
+    "SAGD", "SAM", "SEAL", "SWA", "WELS", "WELSR", "Balanced", "Baseline", "BornAgain", "ConfidenceNetwork",
+    "ControlResult", "CutMix", "Data", "Dropout", "Environment", "Episodes", "FallowError", "FewShotResult",
+    "Finetune", "FixMatch", "ImplicitDecay", "LearnedRates", "Learner", "Long", "MetaSGD", "Method", "Mixup",
+    "MultiStepLoss", "Navigation", "Normal", "Partition", "Prediction", "Predictor", "Probe", "ProtoNet",
+    "RequestError", "Rescale", "Restart", "Result", "Settings", "Sinusoid", "Tasks", "Transfer", "Tuned", "WorkError",
+    "adapt", "ascend", "attenuate", "compare", "descend", "export", "fewshot", "fit", "hypergradient", "insert_norms",
+    "redraw", "reinforce", "relative_flatness", "rescale", "reset_state", "slim", "split_groups", "transfer", "tune",
 ]  # fmt: skip

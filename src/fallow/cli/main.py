@@ -14,6 +14,7 @@ from fallow.cli import display
 from fallow.cli.catalogue import catalogue
 from fallow.cli.compare import compare
 from fallow.cli.diagnose import diagnose
+from fallow.cli.export import export
 from fallow.cli.fewshot import fewshot
 from fallow.cli.predict import predict
 from fallow.cli.reproduce import reproduce
@@ -33,6 +34,7 @@ app.command("compare")(compare)
 app.command("train")(train)
 app.command("semi")(semi)
 app.command("predict")(predict)
+app.command("export")(export)
 app.command("diagnose")(diagnose)
 app.command("transfer")(transfer)
 app.command("tune")(tune)
