@@ -54,7 +54,21 @@ def test_another_size_and_colours_are_no_hindrance(run: Run, trained: Path, cats
 
 def test_a_comparison_uses_its_winner(run: Run, cats: Path) -> None:
     words = ("--models", "mlp:hidden=16", "--epochs", 4, "--generations", 2, "--batch-size", 4, "--lr", 0.05)
-    found = run("compare", cats, *words, "--methods", "ema", "--seeds", 1, "--workers", 1, "--out", "out", "--json")
+    found = run(
+        "compare",
+        cats,
+        *words,
+        "--methods",
+        "ema",
+        "--seeds",
+        1,
+        "--workers",
+        1,
+        "--out",
+        "out",
+        "--json",
+        "--no-refit",
+    )
     winner = json.loads(found.out)["winner"]
     image = cats / "dog" / "3.png"
     whole, own = (
@@ -62,8 +76,9 @@ def test_a_comparison_uses_its_winner(run: Run, cats: Path) -> None:
         for folder in ("out", f"out/{winner['folder']}")
     )
     assert whole[0]["label"] == own[0]["label"] == "dog"
-    last = Predictor(f"out/{winner['folder']}", weights="last")([image])[0]
-    assert whole[0]["confidence"] == last.confidence  # the comparison scores the last epoch
+    last = Predictor(f"out/{winner['folder']}", weights="last")  # the comparison scores the last epoch
+    last.temperature = Predictor("out").temperature  # and calibrates it
+    assert whole[0]["confidence"] == last([image])[0].confidence
     accuracy = np.mean(
         [each.label == cats_label for each, cats_label in zip(
             Predictor("out")(load(str(cats), seed=winner["seed"]).test.x),

@@ -124,6 +124,7 @@ def test_what_is_forgotten_changes(spec: str, images: Data) -> None:
 @pytest.mark.parametrize("spec", ["llf", "born-again", "seal:late=redraw"])
 def test_redrawn_weights_have_the_initial_distribution(spec: str, images: Data) -> None:
     spy, method, _ = watch(spec, images)
+    torch.manual_seed(0)
     fresh = models.build(MODEL, shape=images.shape, classes=3)
     parts = {"llf": ["late"], "born-again": ["early", "late"], "seal": ["late"]}[method.name]
     for before, after in zip(spy.before[1:], spy.after[1:], strict=True):

@@ -13,7 +13,7 @@ further out the curves that fit alike here no longer agree.
 >>> errors = [[0.4 * (n / 250) ** -0.5 + wobble for wobble in (-0.004, 0.0, 0.004)] for n in sizes]
 >>> found = curve(sizes, errors).at(2000)
 >>> round(found.mean, 2), found.low < 0.4 * 8**-0.5 < found.high
-(0.15, True)
+(0.14, True)
 """
 
 from __future__ import annotations

@@ -82,12 +82,14 @@ class Predictor:
         self.table = Table.of(record["table"]) if record.get("table") else None
         self.temperature: float | None = record.get("temperature")  # logits are divided by it, as validation liked it
         file = folder / f"{weights}.safetensors"
+        network = model if isinstance(model, nn.Module) else None
+        if network is None and "yardstick" not in record:
+            network = _build(record, model, self.shape, self.target, folder)
         if not file.exists():
             raise RequestError(f"{folder} has no {file.name}: the run is not finished: resume it first")
-        if "yardstick" in record:
+        if network is None:
             network = _learner(record["yardstick"], file)
         else:
-            network = model if isinstance(model, nn.Module) else _build(record, model, self.shape, self.target, folder)
             report = models.load_weights(network, file)
             if report.missing or report.wrong_shape:
                 raise RequestError(f"{file} lacks {(report.missing + report.wrong_shape)[0]}: it is of another model")
