@@ -218,7 +218,7 @@ class Together(Method):
         self.methods = methods
         for hook in OWNED:
             for method in methods:
-                if _overrides(method, hook):
+                if overrides(method, hook):
                     setattr(self, hook, getattr(method, hook))
 
     @property
@@ -259,14 +259,14 @@ class Together(Method):
 
     def plan(self, generations: int, epochs: int) -> tuple[int, int]:
         """As the one method plans that has an opinion: its own plan, else generations."""
-        chosen = [m for m in self.methods if _overrides(m, "plan") or m.generational]
+        chosen = [m for m in self.methods if overrides(m, "plan") or m.generational]
         return (chosen or self.methods)[0].plan(generations, epochs)
 
     def forward(self, ctx: Context) -> AbstractContextManager[Any]:
         """All of them around the same forward pass."""
         stack = ExitStack()
         for method in self.methods:
-            if _overrides(method, "forward"):
+            if overrides(method, "forward"):
                 stack.enter_context(method.forward(ctx))
         return stack
 
@@ -283,7 +283,7 @@ class Together(Method):
 
     def end_step(self, ctx: Context) -> None:
         """An average comes last: it takes the weights as the others leave them."""
-        for method in sorted(self.methods, key=lambda method: _overrides(method, "evaluated")):
+        for method in sorted(self.methods, key=lambda method: overrides(method, "evaluated")):
             method.end_step(ctx)
 
     def penalty(self, ctx: Context, batch: Batch) -> Tensor | None:
@@ -315,7 +315,8 @@ class Together(Method):
         return "+".join(str(method) for method in self.methods)
 
 
-def _overrides(method: Method, hook: str) -> bool:
+def overrides(method: Method, hook: str) -> bool:
+    """Whether a method changes this moment."""
     return getattr(type(method), hook) is not getattr(Method, hook)
 
 
@@ -331,11 +332,11 @@ def _clash(first: Method, second: Method) -> str:
     if first.exclusive and first.exclusive == second.exclusive:
         return f"both decide {first.exclusive}"
     for hook in OWNED:
-        if _overrides(first, hook) and _overrides(second, hook):
+        if overrides(first, hook) and overrides(second, hook):
             return CLASHES.get(hook, f"both decide the {hook} of a step")
-    if _overrides(first, "plan") and (_overrides(second, "plan") or second.generational):
+    if overrides(first, "plan") and (overrides(second, "plan") or second.generational):
         return f"{first.name} has no generations" if second.generational else "both plan the generations"
-    if _overrides(second, "plan") and first.generational:
+    if overrides(second, "plan") and first.generational:
         return f"{second.name} has no generations"
     if shared := first.forgets & second.forgets:
         return f"both disturb the {' and '.join(sorted(shared))} layers"

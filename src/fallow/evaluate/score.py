@@ -81,9 +81,9 @@ def score(
     try:
         for x, y in batches:
             output = model(x)
-            losses.append(criterion(output, y) * len(x))
+            losses.append(criterion(output, y) * len(y))
             found.append((output, y))
-            seen += len(x)
+            seen += len(y)
             if limit is not None and seen >= limit:
                 break
     finally:

@@ -83,17 +83,18 @@ def _first_calls(model: nn.Module, inputs: Any) -> dict[str, int]:
     handles = [module.register_forward_pre_hook(note) for module in paths]
     try:
         with untouched(model), torch.no_grad():
-            model.eval()
-            if isinstance(inputs, Mapping):
-                model(**inputs)
-            elif isinstance(inputs, tuple):
-                model(*inputs)
-            else:
-                model(inputs)
+            call(model.eval(), inputs)
     finally:
         for handle in handles:
             handle.remove()
     return called
+
+
+def call(model: nn.Module, inputs: Any) -> Any:
+    """What the model gives for a tensor, a tuple of arguments or a mapping of keywords."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from fallow.base.errors import RequestError
 from fallow.core.context import Batch, Context
 from fallow.core.ranges import linear, log
 from fallow.methods.averaging import Averaging
+from fallow.weights.layers import call
 
 
 @dataclass(eq=False)
@@ -88,7 +89,7 @@ def renew_statistics(model: nn.Module, batches: Iterable[Batch]) -> None:
         norm.momentum = None  # the plain mean over batches
         norm.train()
     for x, _ in batches:
-        model(x)
+        call(model, x)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     model.train(training)

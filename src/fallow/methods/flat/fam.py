@@ -17,7 +17,7 @@ from fallow.core.context import Batch, Context
 from fallow.core.method import Method
 from fallow.core.ranges import log
 from fallow.flatness import FORMS, Watch
-from fallow.weights.layers import untouched
+from fallow.weights.layers import call, untouched
 
 TRIAL = 8  # training examples that show which form of κ applies
 
@@ -66,7 +66,7 @@ class FAM(Method):
         with untouched(ctx.model):
             ctx.model.train()
             for watch in self.watches:
-                watch.look(lambda: ctx.criterion(ctx.model(x), y))
+                watch.look(lambda: ctx.criterion(call(ctx.model, x), y))
         self.total: Tensor | None = None  # κ times examples, of this epoch
         self.count = 0
         self.warned = False
@@ -84,7 +84,7 @@ class FAM(Method):
     def penalty(self, ctx: Context, batch: Batch) -> Tensor:
         assert ctx.loss is not None
         kappa = reduce(torch.add, [watch.flatness(ctx.loss) for watch in self.watches])
-        size = len(batch[0])
+        size = len(batch[1])
         self.total = kappa.detach() * size + (0 if self.total is None else self.total)
         self.count += size
         return self.strength * kappa

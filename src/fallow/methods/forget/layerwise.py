@@ -16,7 +16,7 @@ from fallow.core.method import Method
 from fallow.core.ranges import choice
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import Partition, insert_norms, is_norm, matrices, norms, rescale
-from fallow.weights.layers import untouched
+from fallow.weights.layers import call, untouched
 
 FLAT = 1e-12  # σ²/μ² below which an output is the same everywhere but for rounding
 
@@ -129,7 +129,7 @@ class LW(Method):
 
 
 @torch.no_grad()
-def outputs_of(model: nn.Module, paths: Iterable[str], x: Tensor) -> dict[str, list[Any]]:
+def outputs_of(model: nn.Module, paths: Iterable[str], x: Any) -> dict[str, list[Any]]:
     """What these modules give, call by call, when ``x`` passes through the model, without dropout.
 
     Batch norms use the batch, as in training: their running statistics are of weights that were just rescaled.
@@ -143,7 +143,7 @@ def outputs_of(model: nn.Module, paths: Iterable[str], x: Tensor) -> dict[str, l
         with untouched(model):
             for module in model.modules():
                 module.training = is_norm(module)
-            model(x)
+            call(model, x)
     finally:
         for handle in handles:
             handle.remove()

@@ -1,0 +1,1 @@
+"""fallow inside what people already use; each module needs its own library."""

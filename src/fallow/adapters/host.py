@@ -1,0 +1,350 @@
+"""A method in somebody else's loop: the same object as in fallow's own, moved by the other loop's events.
+
+What a host has to do::
+
+    guest = Guest("llf+fam", model, optimizer, loader, generations=4, epochs=10, steps=100)
+    for epoch in range(40):
+        guest.begin_epoch(epoch)                      # re-draw, climb, prune
+        for batch in loader:
+            loss = guest.penalised(batch, compute)    # the loss, and what a method adds to it
+            loss.backward()
+            optimizer.step()                          # is the guest's from now on: SAM takes the gradient again,
+                                                      #   masks are kept, averages move, the epoch ends
+        with guest.shown():                           # EMA, SWA: the model holds the average
+            evaluate(model)
+    guest.end()
+
+Between two steps the learning rates are the host's: what a method changes about them holds within a step, so that any
+scheduler may set or multiply them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from itertools import islice
+from types import MethodType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fallow import methods
+from fallow.base.errors import RequestError, first_line
+from fallow.base.seeds import mix
+from fallow.core.context import Batch, Context
+from fallow.core.engine import Engine
+from fallow.core.method import Method, overrides
+from fallow.core.settings import Settings
+from fallow.data.batching import ITEMS
+from fallow.data.randomness import Randomness
+from fallow.data.targets import Classes, Numbers, Target
+from fallow.evaluate.score import Score, right, score
+from fallow.models.libraries import logits_of
+from fallow.problems import Problem
+from fallow.weights import own_initialiser
+from fallow.weights.layers import call, untouched
+
+THEIRS = ("stream", "steps_of", "loss", "score", "arrange")  # what the other loop decides
+LABELS = ("labels", "label", "y", "target", "targets")  # what targets are called among the names of a batch
+
+
+class Guest(Context):
+    """A training as its method sees it, in a loop that is not fallow's.
+
+    Parameters
+    ----------
+    method : a method or its name with settings; one that decides on batches or on the loss itself is refused.
+    model, optimizer : the host's. ``optimizer.step`` is replaced until :meth:`end`.
+    batches : the host's training batches, each of inputs and targets or a mapping with labels, to look at examples by.
+    generations, epochs, steps : how many, of how many epochs each, of how many steps of the optimiser each.
+    schedule : how the rate moves through a generation (see :class:`fallow.Settings`); None: as the host moves it.
+    split, seed : as in :class:`fallow.Settings`; ``init`` draws fresh weights, as in :func:`fallow.redraw`.
+    loss : of (output, targets), to look at the model by; the host's own is what is trained with.
+    again : where ``optimizer.step`` gets no closure, makes one for a step whose gradients are there: its first call
+        does nothing, a further one takes the gradients again.
+
+    """
+
+    def __init__(
+        self,
+        method: Method | str,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batches: Iterable[Any],
+        *,
+        generations: int,
+        epochs: int,
+        steps: int,
+        schedule: str | None = None,
+        split: str | int | float = "auto",
+        seed: int = 0,
+        init: Any = None,
+        loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+        again: Callable[[], Callable[[], Any]] | None = None,
+    ) -> None:
+        method = accepted(method)
+        place = next(model.parameters()).device
+        train = _Looks(batches, steps, place, seed)
+        problem = _Problem(train, model, loss)
+        problem.accept(method)
+        for group in optimizer.param_groups:  # a warm-up may have set the rate to 0 by now
+            group.setdefault("base_lr", float(group.get("initial_lr", group["lr"])))
+        settings = Settings.of(
+            generations=generations, epochs=epochs, split=split, seed=seed, schedule=schedule or "constant"
+        )
+        super().__init__(
+            model, problem, method, settings, engine=Engine(str(place)), wrapped=model, optimizer=optimizer,
+            initialiser=init or own_initialiser(model), loss=problem.plain_loss,
+        )  # fmt: skip
+        if self.clock.generations * self.clock.epochs != generations * epochs:
+            raise RequestError(f"{method} trains for one generation: leave generations={generations} out")
+        self.scheduled = schedule is not None
+        self.again = again or (lambda: lambda: None)
+        self.plain_step = optimizer.step
+        with self.rates():
+            method.begin(self)
+
+        @wraps(optimizer.step)  # schedulers look for their mark on it
+        def step(guest: Guest, closure: Callable[[], Any] | None = None) -> Any:
+            return guest.update(closure)
+
+        optimizer.step = MethodType(step, self)  # type: ignore[method-assign]
+
+    # ---- what a host calls ------------------------------------------------------------------------
+
+    def begin_epoch(self, index: int) -> None:
+        """Before the first step of the epoch with this number, over all generations."""
+        clock = self.clock
+        if clock.epoch_index == index and 0 < clock.step < clock.steps:
+            return  # resumed in the middle of it
+        clock.generation, clock.epoch = divmod(index, clock.epochs)
+        clock.step, self.row = 0, {}
+        with self.rates():
+            if clock.epoch == 0:
+                self.schedule.restart()
+                self.method.begin_generation(self)
+            self.method.begin_epoch(self)
+
+    @property
+    def watches(self) -> bool:
+        """Whether the method looks at forward passes, or adds to the loss: then :meth:`penalised` is needed."""
+        return any(overrides(part, hook) for part in self.method.parts for hook in ("forward", "penalty"))
+
+    def penalised(self, batch: Any, compute: Callable[[], Tensor]) -> Tensor:
+        """The host's loss, which ``compute`` gives, and what the method adds to it.
+
+        Relative flatness is linear in the loss: of a loss that the host has scaled, it is scaled alike.
+        """
+        with self.method.forward(self):
+            self.loss = loss = compute()
+        extra = self.method.penalty(self, pair(batch))
+        return loss if extra is None else loss + extra
+
+    def update(self, closure: Callable[[], Any] | None = None) -> Any:
+        """In the place of ``optimizer.step``; without a closure the gradients are there, and ``again`` is asked."""
+        gradients: Callable[[], Any] = closure or self.again()
+        loss: Any = self.method.update(self, gradients)
+        clock = self.clock
+        with self.rates():
+            self.method.end_step(self)
+            clock.step += 1
+            if clock.step == clock.steps:
+                self.method.end_epoch(self)
+                if clock.epoch + 1 == clock.epochs:
+                    self.method.end_generation(self)
+        return loss
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Inside, the model holds what is to be evaluated."""
+        shown = self.method.evaluated(self)
+        if shown is self.model:
+            yield
+            return
+        kept = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.model.load_state_dict(shown.state_dict())
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(kept)
+
+    def end(self) -> None:
+        """Everything is trained: the model holds what was evaluated, the optimiser is the host's again."""
+        self.method.end(self)
+        self.leave()
+
+    def leave(self) -> None:
+        """Give the optimiser back."""
+        self.optimizer.step = self.plain_step  # type: ignore[method-assign]
+
+    # ---- what the method calls --------------------------------------------------------------------
+
+    def step(self) -> None:
+        """The host has clipped the gradients; rates are the host's, or the schedule's, times each group's scale."""
+        with self.rates():
+            if self.scheduled:
+                self.set_rate()
+            else:
+                for group in self.optimizer.param_groups:
+                    group["lr"] = group["lr"] * group.get("scale", 1.0)
+            self.method.before_step(self)
+            self.plain_step()
+
+    def score(self, stream: Any, limit: int | None = None) -> Score:
+        return score(_Logits(self.method.evaluated(self)), stream.ordered(), self.plain_loss, right, None, limit)
+
+    @contextmanager
+    def rates(self) -> Iterator[None]:
+        """After it, every group has the rate that it had before."""
+        before = [(group, group["lr"]) for group in self.optimizer.param_groups]
+        yield
+        for group, rate in before:
+            group["lr"] = rate
+
+    # ---- checkpoints ------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What the host's checkpoint does not hold."""
+        drawn = self.initialiser.state_dict() if hasattr(self.initialiser, "state_dict") else {}
+        return {
+            "clock": self.clock.position(),
+            "method": self.method.state_dict(),
+            "initialiser": drawn,
+            "schedule": self.schedule.state_dict(),
+            "rng": self.rng.get_state(),
+            "row": self.row,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Stand where :meth:`state` was taken; model and optimiser are restored by the host."""
+        self.clock.move_to(state["clock"])
+        self.method.load_state_dict(state["method"])
+        if hasattr(self.initialiser, "load_state_dict"):
+            self.initialiser.load_state_dict(state["initialiser"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.rng.set_state(state["rng"])
+        self.row = state["row"]
+
+
+def accepted(method: Method | str) -> Method:
+    """The method; one that decides what the other loop does decide is refused."""
+    method = methods.build(method)
+    for part in method.parts:
+        theirs = [hook for hook in THEIRS if overrides(part, hook)]
+        if theirs or part.tasks or part.semi or part.pretrained:
+            what = "what is learned from" if part.tasks or part.semi or part.pretrained else f"the {theirs[0]}"
+            raise RequestError(f"{part.name} decides {what} itself, which is this loop's: train it by fallow.fit")
+    return method
+
+
+def pair(batch: Any) -> Batch:
+    """The inputs and the targets of a batch: two things, or a mapping in which the targets are called labels."""
+    if isinstance(batch, Mapping):
+        named = [name for name in LABELS if name in batch]
+        if named:
+            return Keywords({k: v for k, v in batch.items() if k != named[0]}), batch[named[0]]  # type: ignore[return-value]
+    elif isinstance(batch, tuple | list) and len(batch) == 2:
+        return tuple(batch)
+    raise RequestError(f"a batch is a {type(batch).__name__}: let it be (inputs, targets), or a mapping with labels")
+
+
+class Keywords(dict[str, Any]):
+    """A model's inputs by name; a slice is one of each.
+
+    >>> Keywords(x=torch.zeros(5, 2))[:2]["x"].shape
+    torch.Size([2, 2])
+    """
+
+    def __getitem__(self, key: Any) -> Any:
+        return Keywords({k: v[key] for k, v in self.items()}) if isinstance(key, slice) else super().__getitem__(key)
+
+
+class _Logits(nn.Module):
+    """A model that takes what a batch holds, and gives a tensor."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Any) -> Tensor:
+        return logits_of(call(self.model, x))
+
+    def train(self, mode: bool = True) -> _Logits:
+        """Only what is inside: modules that a host keeps in another mode stay so."""
+        self.training = mode
+        self.model.train(mode)
+        return self
+
+
+class _Looks:
+    """A host's batches, to look at: its order of epochs and its random generators do not notice."""
+
+    resumable = False
+
+    def __init__(self, batches: Iterable[Any], steps: int, device: torch.device, seed: int) -> None:
+        self.batches, self.steps, self.device, self.seed = batches, steps, device, seed
+
+    def epoch(self, index: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, drawn by (seed, epoch)."""
+        return islice(self._drawn(mix(self.seed, index)), start, None)
+
+    def ordered(self) -> Iterator[Batch]:
+        """All batches, the same ones each time."""
+        return self._drawn(mix(self.seed, ITEMS))
+
+    def share(self, step: int) -> float:
+        return 1.0
+
+    def weigh(self, weights: Tensor) -> None:
+        raise RequestError("the order of examples is this loop's: give its DataLoader a WeightedRandomSampler")
+
+    def _drawn(self, seed: int) -> Iterator[Batch]:
+        own = Randomness(seed)
+        with own:
+            batches = iter(self.batches)
+        while True:
+            with own:
+                batch = next(batches, None)
+            if batch is None:
+                return
+            x, y = pair(batch)
+            moved = {k: v.to(self.device) for k, v in x.items()} if isinstance(x, Mapping) else x.to(self.device)
+            yield (Keywords(moved) if isinstance(x, Mapping) else moved), y.to(self.device)
+
+
+class _Problem(Problem):
+    """What can be known of what a host's loop learns: a batch, and what the model says of it."""
+
+    metric = None
+
+    def __init__(self, train: _Looks, model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor] | None) -> None:
+        self.train = train
+        x, y = next(iter(train.ordered()))
+        try:
+            with untouched(model), torch.no_grad():
+                outputs = logits_of(call(model.eval(), x[:2])).shape[-1]
+        except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
+            raise RequestError(f"the model cannot take the inputs of a batch: {first_line(error)}") from error
+        names = [str(i) for i in range(outputs)]
+        self.target: Target = Numbers(names) if y.is_floating_point() else Classes(names)
+        self.loss = loss or (functional.mse_loss if y.is_floating_point() else functional.cross_entropy)
+        self.data = SimpleNamespace(shape=(), val=None, train=None)
+
+    @property
+    def default_model(self) -> str:
+        raise NotImplementedError
+
+    def streams(self, settings: Settings, engine: Any, run: Any) -> dict[str, Any]:
+        return {"train": self.train, "val": None, "test": None}
+
+    def training_loss(self, settings: Settings) -> Callable[[Tensor, Tensor], Tensor]:
+        return self.plain_loss
+
+    def plain_loss(self, output: Any, y: Tensor) -> Tensor:
+        return self.loss(logits_of(output), y)
+
+    def judge(self, output: Tensor, y: Tensor) -> dict[str, float]:
+        return right(output, y)

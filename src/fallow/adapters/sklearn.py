@@ -1,0 +1,152 @@
+"""fallow as scikit-learn estimators: in pipelines, grid searches and cross-validation like any other."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+from typing_extensions import Self
+
+from fallow.data import load
+from fallow.data.given import shaped
+from fallow.training.fit import fit
+
+BATCH = 1024  # examples at a time in a prediction
+
+
+class _Estimator(BaseEstimator):
+    """What the two share: the settings, the training, the network's output."""
+
+    def __init__(
+        self,
+        method: str = "normal",
+        model: nn.Module | str | None = None,
+        *,
+        generations: int | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        weight_decay: float | None = None,
+        inputs: str | None = None,
+        val: float = 0.0,
+        settings: dict[str, Any] | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.method, self.model = method, model
+        self.generations, self.epochs, self.batch_size = generations, epochs, batch_size
+        self.lr, self.weight_decay, self.inputs, self.val = lr, weight_decay, inputs, val
+        self.settings, self.device, self.random_state = settings, device, random_state
+
+    def _train(self, x: NDArray[Any], y: NDArray[Any], target: str) -> None:
+        """Train on all examples but the share ``val``; the network is kept on the CPU in double precision.
+
+        So that what it says of an example does not depend, not even in the last bit that float32 has, on which others
+        it is asked of together.
+        """
+        if len(x) < 2:
+            raise ValueError(f"n_samples={len(x)} is too few to learn from: give at least 2")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        data = load((x, y), val=self.val, test=0.0, target=target, as_=self.inputs, seed=seed)
+        names = ("generations", "epochs", "batch_size", "lr", "weight_decay")
+        asked = {name: value for name in names if (value := getattr(self, name)) is not None}
+        options: dict[str, Any] = {"seed": seed, "device": self.device} | asked | (self.settings or {})
+        result = fit(copy.deepcopy(self.model), data, self.method, **options)
+        result.model.load_state_dict(result.best_state())
+        self.shape_, self.target_, self.history_ = data.shape, data.target, result.history
+        self.model_ = result.model.cpu().double().eval()
+
+    @torch.no_grad()
+    def _decoded(self, X: Any) -> NDArray[Any]:
+        """What the network says of every example, in the target's terms."""
+        check_is_fitted(self)
+        x = shaped(validate_data(self, X, reset=False, allow_nd=True), self.shape_)
+        return self.target_.decode(torch.cat([self.model_(part) for part in x.split(BATCH)])).numpy()
+
+
+class Classifier(ClassifierMixin, _Estimator):
+    """A network that learns classes by one of fallow's methods.
+
+    Parameters
+    ----------
+    method : one of fallow's with its settings, as on the command line: "llf", "seal:share=0.3", "llf+sam". What needs
+        more than labelled examples (few-shot, unlabelled images, a pretrained network) is refused when it is fitted.
+    model : one of fallow's ("mlp:hidden=64"), "module:factory" of your own, or a module, of which a copy is trained;
+        None: the network, and the settings that are None here, which the data's recipe has.
+    generations, epochs, batch_size, lr, weight_decay : see :class:`fallow.Settings`.
+    inputs : what a row is where its shape does not show it: "features", "images" (squares of pixels) or "signals".
+    val : the share of the examples that is kept to choose the best epoch; 0: all are learned from, to the last epoch.
+    settings : what else :func:`fallow.fit` takes, by name.
+    device : to train on; predictions are made on the CPU.
+    random_state : a number for the same bits every time, a generator, or None.
+
+    There is no ``sample_weight``: every example counts alike. Where classes are of unequal sizes, ``method="balanced"``
+    weighs them. Sparse arrays are refused.
+
+    Attributes
+    ----------
+    model_ : the trained network, its scaling inside; ``classes_``, ``history_`` (a row for every epoch), ``target_``.
+
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.model_selection import cross_val_score
+    >>> x, y = load_wine(return_X_y=True)
+    >>> scores = cross_val_score(Classifier("llf", epochs=5, random_state=0), x, y, cv=3)
+    >>> bool(scores.mean() > 0.9)
+    True
+
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train a network from the start."""
+        X, y = validate_data(self, X, y, allow_nd=True)
+        check_classification_targets(y)
+        self.classes_, places = np.unique(y, return_inverse=True)
+        if len(self.classes_) == 1:
+            raise ValueError(f"all examples are of class {self.classes_[0]!r}: give examples of another")
+        self._train(X, places, "classes")
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """The probability of every class, by softmax."""
+        return self._decoded(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The likeliest class."""
+        return self.classes_[self._decoded(X).argmax(1)]
+
+
+class Regressor(RegressorMixin, _Estimator):
+    """A network that learns a number, or several, by one of fallow's methods.
+
+    Parameters and the rest are those of :class:`Classifier`.
+
+    >>> from sklearn.datasets import load_diabetes
+    >>> x, y = load_diabetes(return_X_y=True)
+    >>> bool(Regressor("ema", epochs=20, random_state=0).fit(x, y).score(x, y) > 0.4)
+    True
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train a network from the start."""
+        X, y = validate_data(self, X, y, allow_nd=True, multi_output=True, y_numeric=True)
+        self.flat_ = y.ndim == 1
+        self._train(X, y, "numbers")
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The numbers, in the units of those that were learned."""
+        found = self._decoded(X)
+        return found[:, 0] if self.flat_ else found
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

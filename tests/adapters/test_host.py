@@ -1,0 +1,40 @@
+"""A guest in a loop written by hand does what fallow's own loop does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from fallow.adapters.host import Guest
+from tests.adapters.small import EPOCHS, GENERATIONS, METHODS, assert_close, batches, network, own_loop, sgd
+
+
+def trained(method: str, **options: Any) -> dict[str, torch.Tensor]:
+    net = network()
+    optimizer, loader = sgd(net.parameters()), batches()
+    guest = Guest(method, net, optimizer, loader, generations=GENERATIONS, epochs=EPOCHS, steps=len(loader), **options)
+    for epoch in range(GENERATIONS * EPOCHS):
+        guest.begin_epoch(epoch)
+        for x, y in loader:
+
+            def closure(x: Any = x, y: Any = y) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = guest.penalised((x, y), lambda: functional.cross_entropy(net(x), y))
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+    guest.end()
+    return net.state_dict()
+
+
+@pytest.mark.parametrize("method", [*METHODS, "llf+fam", "dsd+ema"])
+def test_agrees_with_the_own_loop(method: str) -> None:
+    assert_close(trained(method), own_loop(method))
+
+
+def test_a_schedule_restarts_with_the_generation() -> None:
+    assert_close(trained("llf", schedule="cosine"), own_loop("llf", schedule="cosine"))
