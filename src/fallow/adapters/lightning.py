@@ -83,7 +83,8 @@ class Fallow(Callback):
         self.drawn = torch.get_rng_state()
         [optimizer] = trainer.optimizers
         groups = {id(p): i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
-        assert trainer.max_epochs is not None and trainer.train_dataloader is not None
+        assert trainer.max_epochs is not None
+        assert trainer.train_dataloader is not None
         self.guest = Guest(
             self.method,
             pl_module.get_submodule(self.network),

@@ -110,7 +110,7 @@ class Classifier(ClassifierMixin, _Estimator):
         check_classification_targets(y)
         self.classes_, places = np.unique(y, return_inverse=True)
         if len(self.classes_) == 1:
-            raise ValueError(f"all examples are of class {self.classes_[0]!r}: give examples of another")
+            raise ValueError(f"there is only 1 class, {self.classes_[0]}: give examples of another")
         self._train(X, places, "classes")
         return self
 
@@ -120,7 +120,8 @@ class Classifier(ClassifierMixin, _Estimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The likeliest class."""
-        return self.classes_[self._decoded(X).argmax(1)]
+        found = self._decoded(X).argmax(1)
+        return self.classes_[found]
 
 
 class Regressor(RegressorMixin, _Estimator):
@@ -130,7 +131,7 @@ class Regressor(RegressorMixin, _Estimator):
 
     >>> from sklearn.datasets import load_diabetes
     >>> x, y = load_diabetes(return_X_y=True)
-    >>> bool(Regressor("ema", epochs=20, random_state=0).fit(x, y).score(x, y) > 0.4)
+    >>> bool(Regressor(epochs=10, random_state=0).fit(x, y).score(x, y) > 0.4)
     True
     """
 

@@ -1,0 +1,104 @@
+"""scikit-learn's own checks pass, and the estimators work where scikit-learn's do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_digits, load_wine, make_regression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+
+from fallow.adapters.sklearn import Classifier, Regressor
+from fallow.base.errors import RequestError
+from fallow.methods import REGISTRY
+
+SHORT: dict[str, Any] = {"generations": 2, "epochs": 4, "random_state": 0}
+X, Y = load_wine(return_X_y=True)
+
+
+@parametrize_with_checks([Classifier(epochs=8, generations=1), Regressor(epochs=8, generations=1)])
+def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_in_a_search_over_methods_in_a_pipeline() -> None:
+    """The scaling is inside fallow's network, and a pipeline may scale before it."""
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), Classifier(**SHORT)),
+        {"classifier__method": ["normal", "llf"], "classifier__lr": [0.05]},
+        cv=2,
+    )
+    search.fit(X, Y)
+    assert search.best_score_ > 0.9
+    assert search.predict_proba(X[:5]).shape == (5, 3)
+
+
+def test_in_cross_validation() -> None:
+    assert cross_val_score(Classifier("sam", **SHORT), X, Y, cv=2).mean() > 0.9
+    x, y = make_regression(120, 5, random_state=0)
+    assert cross_val_score(Regressor(epochs=60, random_state=0), x, y, cv=2).mean() > 0.5
+
+
+@pytest.mark.filterwarnings("ignore:seal's ascent", "ignore:implicit-decay")  # in so few steps
+@pytest.mark.parametrize("method", REGISTRY)
+def test_every_method_fits_or_says_why_not(method: str) -> None:
+    """What needs tasks, unlabelled images, pictures or a pretrained network is refused; all the others train."""
+    kind = REGISTRY[method]
+    model = Classifier(method, "mlp", val=0.25, **SHORT)
+    if kind.tasks or kind.semi or kind.pretrained or method == "cutmix":
+        with pytest.raises(RequestError):
+            model.fit(X, Y)
+    else:
+        assert model.fit(X[::2], Y[::2]).score(X, Y) > 0.6
+
+
+def test_a_number_of_random_state_gives_the_same_bits() -> None:
+    first, second, other = (Classifier(**SHORT | {"random_state": seed}).fit(X, Y) for seed in (1, 1, 2))
+    assert np.array_equal(first.predict_proba(X), second.predict_proba(X))
+    assert not np.array_equal(first.predict_proba(X), other.predict_proba(X))
+
+
+def test_a_module_of_ones_own_is_copied() -> None:
+    own = nn.Sequential(nn.Linear(13, 8), nn.ReLU(), nn.Linear(8, 3))
+    before = own[0].weight.detach().clone()
+    found = clone(Classifier("llf", own, lr=0.05, **SHORT)).fit(X, Y)
+    assert found.score(X, Y) > 0.6
+    assert (own[0].weight == before).all()
+
+
+def test_rows_of_pixels_are_images() -> None:
+    x, y = load_digits(return_X_y=True)
+    small = {"generations": 1, "epochs": 1, "random_state": 0, "settings": {"augment": "none"}}
+    found = Classifier("cutmix", "scnn:width=4", inputs="images", lr=0.05, **small).fit(x[:300], y[:300])
+    assert found.shape_ == (1, 8, 8)
+    assert found.predict(x[:4]).shape == (4,)
+
+
+def test_several_numbers() -> None:
+    x, y = load_diabetes(return_X_y=True)
+    found = Regressor(**SHORT).fit(x, np.stack([y, -y], 1)).predict(x)
+    assert found.shape == (len(x), 2)
+
+
+def test_a_table_of_pandas_keeps_its_names() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(X, columns=[f"c{i}" for i in range(13)])
+    found = Classifier(**SHORT).fit(table, pandas.Series(Y))
+    assert list(found.feature_names_in_) == list(table.columns)
+    assert (found.predict(table) == Classifier(**SHORT).fit(X, Y).predict(X)).all()
+
+
+def test_refuses_in_a_line() -> None:
+    with pytest.raises(TypeError, match="Sparse"):
+        Classifier(**SHORT).fit(csr_array(X), Y)
+    with pytest.raises(TypeError, match="sample_weight"):
+        Classifier(**SHORT).fit(X, Y, sample_weight=np.ones(len(X)))  # type: ignore[call-arg]
+    with pytest.raises(RequestError, match="did you mean 'lr'"):
+        Classifier(settings={"lrr": 1.0}).fit(X, Y)
