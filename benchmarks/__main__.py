@@ -12,6 +12,7 @@ NAMES = {
     "methods": "every method against an ordinary step (three minutes)",
     "compare": "a comparison with one and with two workers, and against a bare loop (eight minutes)",
     "interrupt": "compare, tune, semi, reproduce killed at random moments: the share that ends the same (15 minutes)",
+    "adapters": "steps in Lightning and in Hugging Face's Trainer with a method against plain ones (four minutes)",
     "flatness": "steps of fam and sam against a plain one, and the memory of fam (three minutes)",
     "hypergradient": "a hypergradient against betty, torchopt and a textbook's loop (two minutes)",
     "fewshot": "meta-gradients of MAML against a hand-written loop and higher (six minutes)",

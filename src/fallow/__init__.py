@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fallow.adaptation.attenuation import attenuate
     from fallow.adaptation.inner import adapt
     from fallow.adaptation.learner import Learner
+    from fallow.adapters.host import Guest
     from fallow.base.errors import FallowError, RequestError, WorkError
     from fallow.comparison import compare
     from fallow.core.method import Method
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from fallow.data import Data
     from fallow.data.environments import Environment, Navigation
     from fallow.data.tasks import Episodes, Sinusoid, Tasks
-    from fallow.flatness import relative_flatness
+    from fallow.flatness import Watch, relative_flatness
     from fallow.hypergradients.implicit import hypergradient
     from fallow.methods import (
         ANIL,
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
         Rescale,
         Restart,
     )  # fmt: skip
+    from fallow.methods.flat.sam import perturbed, statistics_kept
+    from fallow.methods.forget.sagd import climb
     from fallow.training.control import ControlResult, reinforce
     from fallow.training.export import export
     from fallow.training.fit import Result, fit
@@ -68,13 +71,20 @@ if TYPE_CHECKING:
     from fallow.tuning.tune import Tuned, tune
     from fallow.weights import (
         Partition,
+        anneal,
         ascend,
         descend,
         insert_norms,
+        kernel_mask,
+        mask,
+        matrices,
+        norms,
+        random_mask,
         redraw,
         rescale,
         reset_state,
         slim,
+        smallest,
         split_groups,
     )  # fmt: skip
 
@@ -91,7 +101,10 @@ _HOMES = {
     "fallow.data.environments": ("Environment", "Navigation"),
     "fallow.data.tasks": ("Episodes", "Sinusoid", "Tasks"),
     "fallow.training.fit": ("Result", "fit"),
-    "fallow.flatness": ("relative_flatness",),
+    "fallow.adapters.host": ("Guest",),
+    "fallow.flatness": ("Watch", "relative_flatness"),
+    "fallow.methods.flat.sam": ("perturbed", "statistics_kept"),
+    "fallow.methods.forget.sagd": ("climb",),
     "fallow.methods": (
         "DSD", "FAM", "FC", "IMP", "KELS", "LLF", "LW", "SAGD", "SAM", "SEAL", "WELS", "WELSR", "BornAgain",
         "ConfidenceNetwork", "FixMatch", "ImplicitDecay", "Long", "Normal", "Rescale", "Restart", "ANIL", "L2F",
@@ -108,7 +121,8 @@ _HOMES = {
     "fallow.transfers.transfer": ("Transfer", "transfer"),
     "fallow.tuning.tune": ("Tuned", "tune"),
     "fallow.weights": (
-        "Partition", "ascend", "descend", "insert_norms", "redraw", "rescale", "reset_state", "slim", "split_groups",
+        "Partition", "anneal", "ascend", "descend", "insert_norms", "kernel_mask", "mask", "matrices", "norms",
+        "random_mask", "redraw", "rescale", "reset_state", "slim", "smallest", "split_groups",
     ),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -125,12 +139,13 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LPFT", "LW", "MAML", "MAMLPPO", "MAMLTRPO",
-    "SAGD", "SAM", "SEAL", "SWA", "WELS", "WELSR", "Balanced", "Baseline", "BornAgain", "ConfidenceNetwork",
-    "ControlResult", "CutMix", "Data", "Dropout", "Environment", "Episodes", "FallowError", "FewShotResult",
-    "Finetune", "FixMatch", "ImplicitDecay", "LearnedRates", "Learner", "Long", "MetaSGD", "Method", "Mixup",
-    "MultiStepLoss", "Navigation", "Normal", "Partition", "Prediction", "Predictor", "Probe", "ProtoNet",
-    "RequestError", "Rescale", "Restart", "Result", "Settings", "Sinusoid", "Tasks", "Transfer", "Tuned", "WorkError",
-    "adapt", "ascend", "attenuate", "compare", "descend", "export", "fewshot", "fit", "hypergradient", "insert_norms",
-    "redraw", "reinforce", "relative_flatness", "rescale", "reset_state", "slim", "split_groups", "transfer", "tune",
+    "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LPFT", "LW", "MAML", "MAMLPPO", "MAMLTRPO", "SAGD",
+    "SAM", "SEAL", "SWA", "WELS", "WELSR", "Balanced", "Baseline", "BornAgain", "ConfidenceNetwork", "ControlResult",
+    "CutMix", "Data", "Dropout", "Environment", "Episodes", "FallowError", "FewShotResult", "Finetune", "FixMatch",
+    "Guest", "ImplicitDecay", "LearnedRates", "Learner", "Long", "MetaSGD", "Method", "Mixup", "MultiStepLoss",
+    "Navigation", "Normal", "Partition", "Prediction", "Predictor", "Probe", "ProtoNet", "RequestError", "Rescale",
+    "Restart", "Result", "Settings", "Sinusoid", "Tasks", "Transfer", "Tuned", "Watch", "WorkError", "adapt", "anneal",
+    "ascend", "attenuate", "climb", "compare", "descend", "export", "fewshot", "fit", "hypergradient", "insert_norms",
+    "kernel_mask", "mask", "matrices", "norms", "perturbed", "random_mask", "redraw", "reinforce", "relative_flatness",
+    "rescale", "reset_state", "slim", "smallest", "split_groups", "statistics_kept", "transfer", "tune",
 ]  # fmt: skip

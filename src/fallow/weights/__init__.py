@@ -5,10 +5,10 @@ These functions know nothing of fallow's loop: they work in anyone's own.
 
 from fallow.weights.blocks import Block, find_blocks
 from fallow.weights.fixed_norm import FixedNorm, insert_norms
-from fallow.weights.groups import ascend, descend, exempt, split_groups
+from fallow.weights.groups import anneal, ascend, descend, exempt, split_groups
 from fallow.weights.initialisers import ByLayer, Fresh, Initialiser, Recorded, Rewound, own_initialiser
 from fallow.weights.layers import execution_order, is_norm, layers
-from fallow.weights.masks import matrices, random_mask, smallest
+from fallow.weights.masks import mask, matrices, random_mask, smallest
 from fallow.weights.optimizer_state import reset_state
 from fallow.weights.partition import Part, Partition
 from fallow.weights.redraw import redraw
@@ -25,6 +25,7 @@ __all__ = [
     "Partition",
     "Recorded",
     "Rewound",
+    "anneal",
     "ascend",
     "descend",
     "execution_order",
@@ -34,6 +35,7 @@ __all__ = [
     "is_norm",
     "kernel_mask",
     "layers",
+    "mask",
     "matrices",
     "norms",
     "own_initialiser",

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from fallow.base.errors import RequestError
+from fallow.weights.optimizer_state import reset_state
 from fallow.weights.partition import Partition
 
 
@@ -104,6 +105,32 @@ def descend(groups: Iterable[dict[str, Any]]) -> None:
     """Let these groups descend again, at their full learning rate; nothing changes for those that do."""
     for group in groups:
         _set(group, maximize=False, scale=1.0)
+
+
+def anneal(
+    optimizer: torch.optim.Optimizer,
+    groups: Sequence[dict[str, Any]],
+    epoch: int,
+    epochs: int,
+    *,
+    share: float = 0.25,
+    scale: float = 0.01,
+) -> bool:
+    """Before an epoch: let these groups climb in it, or descend, as SEAL does; whether they climb.
+
+    ``epoch`` counts from 0 over generations of ``epochs`` epochs each. The groups climb at ``scale`` times their rate
+    (equation 3) for the first ``share`` of every generation but the first, at least for an epoch. Where the direction
+    turns, the optimiser forgets their momentum.
+    """
+    generation, place = divmod(epoch, epochs)
+    climbs = generation > 0 and place < max(1, round(share * epochs))
+    if climbs != any(group.get("maximize") for group in groups):
+        reset_state(optimizer, [p for group in groups for p in group["params"]])
+    if climbs:
+        ascend(groups, scale)
+    else:
+        descend(groups)
+    return climbs
 
 
 def _set(group: dict[str, Any], *, maximize: bool, scale: float) -> None:

@@ -13,7 +13,7 @@ from fallow.core.method import Method
 from fallow.core.ranges import linear
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import reset_state
-from fallow.weights.masks import check_fraction, check_scope, matrices, smallest
+from fallow.weights.masks import check_fraction, check_scope, mask, matrices, smallest
 
 
 @dataclass(eq=False)
@@ -66,22 +66,17 @@ class IMP(Method):
         self.removed = smallest(magnitudes, self.share(ctx.clock.generation), self.scope)
         self.keep()
         ctx.model.load_state_dict(self.initial)
-        self.remove()
+        mask(self.weights, self.kept)
         reset_state(ctx.optimizer, list(ctx.model.parameters()))
         log_forgetting(ctx)
 
     def keep(self) -> None:
         """Turn the masks round once, for all the steps of a generation."""
-        self.kept = [~self.removed[name] for name in self.weights]
-
-    @torch.no_grad()
-    def remove(self) -> None:
-        """Zero what is removed, all tensors in one call."""
-        torch._foreach_mul_(list(self.weights.values()), self.kept)
+        self.kept = {name: ~self.removed[name] for name in self.weights}
 
     def end_step(self, ctx: Context) -> None:
         if ctx.clock.generation > 0:
-            self.remove()
+            mask(self.weights, self.kept)
 
     def state_dict(self) -> dict[str, Any]:
         return {"initial": self.initial, "removed": self.removed}
