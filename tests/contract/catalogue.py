@@ -48,6 +48,8 @@ TASK_SPECS = [
     "maml:batch_norm=per-step,execution=vmap",
     "maml:anneal=0.5+l2f:per=tensor,depth=2,norms=False,start=0.9+learned-rates+multi-step-loss:until=0.9",
 ]
+CONTROL_SPECS = ["maml-trpo", "maml-trpo:steps=2+l2f", "maml-ppo+meta-sgd"]
+CONTROL_SETTINGS: dict[str, Any] = {"iterations": 3, "every": 3, "meta_batch": 3, "test_steps": 1, "seed": 4}
 ADVICE = pytest.mark.filterwarnings(  # what methods say of trials as short as these, on a model with norms
     "ignore:implicit-decay learns nothing in",
     "ignore:implicit-decay under a label smoothing of 0.1",

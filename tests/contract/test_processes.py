@@ -17,6 +17,8 @@ from fallow.evaluate.score import score
 from tests.conftest import small_images, small_tasks
 from tests.contract.catalogue import (
     ADVICE,
+    CONTROL_SETTINGS,
+    CONTROL_SPECS,
     EXACT,
     MODEL,
     PLAIN,
@@ -30,6 +32,7 @@ from tests.contract.catalogue import (
     needs,
     weights,
 )
+from tests.control.small import navigation, seen
 
 pytestmark = ADVICE
 
@@ -84,6 +87,18 @@ def test_two_processes_meta_train_like_one(number: int, trained: Path) -> None:
     for name, value in alone.model.state_dict().items():
         torch.testing.assert_close(first[name], value, rtol=0, atol=1e-9, msg=name)
     torch.testing.assert_close(first["test"], torch.tensor(alone.loss), rtol=0, atol=1e-7)
+
+
+@pytest.mark.xdist_group("two processes")
+@pytest.mark.parametrize("number", range(len(CONTROL_SPECS)), ids=CONTROL_SPECS)
+def test_two_processes_learn_to_act_like_one(number: int, trained: Path) -> None:
+    first, second = (torch.load(trained / f"control-{number}-{rank}.pt", weights_only=True) for rank in (0, 1))
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+    alone = fallow.reinforce("mlp:hidden=6", navigation(), CONTROL_SPECS[number], **CONTROL_SETTINGS, **EXACT)
+    expected = alone.network.state_dict() | {"test": torch.tensor(alone.returns()), "seen": seen(alone)}
+    for name, value in expected.items():
+        torch.testing.assert_close(first[name], value, rtol=0, atol=1e-6, msg=name)
 
 
 def accuracy(weights: dict[str, torch.Tensor], images: Data) -> float:

@@ -10,7 +10,20 @@ from lightning.fabric import Fabric
 
 import fallow
 from tests.conftest import small_images, small_tasks
-from tests.contract.catalogue import EXACT, MODEL, PLAIN, SETTINGS, SPECS, TASK_MODEL, TASK_SPECS, extras, needs
+from tests.contract.catalogue import (
+    CONTROL_SETTINGS,
+    CONTROL_SPECS,
+    EXACT,
+    MODEL,
+    PLAIN,
+    SETTINGS,
+    SPECS,
+    TASK_MODEL,
+    TASK_SPECS,
+    extras,
+    needs,
+)
+from tests.control.small import navigation, seen
 
 
 def main(folder: Path) -> None:
@@ -27,6 +40,12 @@ def main(folder: Path) -> None:
         torch.save(
             result.network.state_dict() | {"test": torch.tensor(result.loss)},
             folder / f"tasks-{number}-{fabric.global_rank}.pt",
+        )
+    for number, spec in enumerate(CONTROL_SPECS):
+        acts = fallow.reinforce("mlp:hidden=6", navigation(), spec, engine=fabric, **CONTROL_SETTINGS, **EXACT)
+        torch.save(
+            acts.network.state_dict() | {"test": torch.tensor(acts.returns()), "seen": seen(acts)},
+            folder / f"control-{number}-{fabric.global_rank}.pt",
         )
 
 

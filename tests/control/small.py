@@ -12,6 +12,7 @@ from fallow.data.environments import Navigation
 from fallow.methods import build
 from fallow.methods.fewshot.acting import ActingMAML, Met
 from fallow.methods.fewshot.fewshot import learner_of
+from fallow.training.control import ControlResult
 from fallow.training.fit import prepare
 
 FEW: dict[str, Any] = {"iterations": 4, "every": 2, "meta_batch": 3, "test_steps": 2}
@@ -19,6 +20,13 @@ FEW: dict[str, Any] = {"iterations": 4, "every": 2, "meta_batch": 3, "test_steps
 
 def navigation(**settings: Any) -> Navigation:
     return Navigation(**({"shots": 3, "horizon": 6, "val_tasks": 3, "test_tasks": 4} | settings))
+
+
+def seen(result: ControlResult) -> Tensor:
+    """What the iterations of the last epoch met, on average."""
+    return torch.tensor(
+        [result.history[-1][key] for key in ("train_return", "train_return_before", "val_return", "kl")]
+    )
 
 
 def smooth() -> nn.Module:

@@ -13,8 +13,8 @@ L2F's claim is about what it gains on that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fallow.data.environments.load import load_environment
 from fallow.evaluate.statistics import holm, paired
@@ -30,8 +30,7 @@ METHODS = {"MAML": "maml", "L2F": "l2f", CONTROL: "l2f:gamma=constant"}
 SHOWN = (0, 1, TEST_STEPS)  # inner steps at test
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """How policies are trained for a table."""
 
     environment: str
