@@ -39,12 +39,10 @@ class Simulator:
     """MuJoCo's model of the body, and what steps many of it; made when first needed, once in a process."""
 
     def __init__(self) -> None:
-        try:
-            import gymnasium
-            import mujoco
-            import mujoco.rollout
-        except ImportError as error:
-            raise RequestError("half-cheetahs need gymnasium and mujoco: pip install 'fallow[rl]'") from error
+        import gymnasium
+        import mujoco
+        import mujoco.rollout
+
         body = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "half_cheetah.xml"
         text = body.read_text("utf-8")
         mass = MASS.search(text)
@@ -83,7 +81,11 @@ class HalfCheetah(Environment):
     def __post_init__(self) -> None:
         for key in ("shots", "horizon"):
             require_whole(key, getattr(self, key), 1, MOST)
-        self.simulator  # noqa: B018 - refused here where the extra is missing
+        try:
+            import gymnasium  # noqa: F401
+            import mujoco.rollout  # noqa: F401
+        except ImportError as error:
+            raise RequestError("half-cheetahs need gymnasium and mujoco: pip install 'fallow[rl]'") from error
 
     @cached_property
     def simulator(self) -> Simulator:
