@@ -23,6 +23,9 @@ LISTS = ("_schedulers", "_milestones")  # of a scheduler, whose length has nothi
 class Fallow(Callback):
     """Trains a LightningModule by one of fallow's methods.
 
+    What the method logs is logged as ``fallow/…``. Its state is in the checkpoint; with SAM the closure runs twice,
+    so ``16-mixed`` and ``accumulate_grad_batches`` above 1, where Lightning passes none to run, are refused.
+
     Parameters
     ----------
     method : a method or its name with settings: "llf", "seal:share=0.3", "lw+fam", "sam:rho=0.1", "ema".
@@ -32,9 +35,6 @@ class Fallow(Callback):
     network : the path of the network in the module (``"model"``), which is called with the inputs of a batch; "" is the
         module itself. Relative flatness needs the one that ``training_step`` calls.
     split, seed, init, loss : as for :class:`fallow.adapters.host.Guest`.
-
-    What the method logs is logged as ``fallow/…``. Its state is in the checkpoint; with SAM the closure runs twice,
-    so ``16-mixed`` and ``accumulate_grad_batches`` above 1, where Lightning passes none to run, are refused.
 
     """
 

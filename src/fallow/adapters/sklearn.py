@@ -75,6 +75,9 @@ class _Estimator(BaseEstimator):
 class Classifier(ClassifierMixin, _Estimator):
     """A network that learns classes by one of fallow's methods.
 
+    There is no ``sample_weight``: every example counts alike. Where classes are of unequal sizes, ``method="balanced"``
+    weighs them. Sparse arrays are refused.
+
     Parameters
     ----------
     method : one of fallow's with its settings, as on the command line: "llf", "seal:share=0.3", "llf+sam". What needs
@@ -87,9 +90,6 @@ class Classifier(ClassifierMixin, _Estimator):
     settings : what else :func:`fallow.fit` takes, by name.
     device : to train on; predictions are made on the CPU.
     random_state : a number for the same bits every time, a generator, or None.
-
-    There is no ``sample_weight``: every example counts alike. Where classes are of unequal sizes, ``method="balanced"``
-    weighs them. Sparse arrays are refused.
 
     Attributes
     ----------

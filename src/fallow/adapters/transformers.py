@@ -25,7 +25,10 @@ STATE = "fallow.pt"  # beside the optimiser's in a checkpoint
 
 
 class FallowTrainer(Trainer):
-    """Hugging Face's Trainer, training by one of fallow's methods.
+    """Hugging Face's Trainer, training by one of fallow's methods; what is not named here is the Trainer's.
+
+    With SAM the micro-batches of a step run again at the worst point nearby. The method's state (masks, averages,
+    generators) is kept beside the optimiser's in every checkpoint, as ``fallow.pt``.
 
     Parameters
     ----------
@@ -35,9 +38,6 @@ class FallowTrainer(Trainer):
         default falls once, over all epochs, and so leaves later generations little to relearn with.
     split, seed, init, loss : as for :class:`fallow.adapters.host.Guest`; fresh weights are drawn as the model's own
         ``_init_weights`` draws them, where it has one.
-
-    The others are the Trainer's. With SAM the micro-batches of a step run again at the worst point nearby. The method's
-    state (masks, averages, generators) is kept beside the optimiser's in every checkpoint, as ``fallow.pt``.
 
     """
 
