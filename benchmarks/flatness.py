@@ -1,8 +1,9 @@
 """What flatness costs: a step of FAM and of SAM against a plain one, in time and, for FAM, in memory.
 
 Three networks on images of 32 × 32 pixels, in batches of 64; the mlp's are of 1024, because at 64 its step is so short
-that the calls of a few small operations show (about 1 ms, whatever the network); "mlp, 64" shows it. ``fam_layer``
-is of the layer before the head, 64 neurons on 512 inputs (2048 for the memory). Times are CPU times of ``fit``'s own loop, side by side.
+that the calls of a few small operations show (about 1 ms, whatever the network); "mlp, 64" shows it. ``fam_layer`` is
+of the layer before the head, 64 neurons on 512 inputs (2048 for the memory). Times are CPU times of ``fit``'s own loop,
+side by side.
 Memory is the peak resident size of a process that takes a few steps, beyond its size after the imports, so that
 weights, optimiser and activations all count; freed blocks go back to the system at once there
 (MALLOC_MMAP_THRESHOLD_), or the peak would be one of the allocator's.
