@@ -36,3 +36,14 @@ def test_every_public_name_is_there() -> None:
     for name in fallow.__all__:
         assert getattr(fallow, name) is not None
     assert set(fallow.__all__) <= set(dir(fallow))
+
+
+@pytest.mark.parametrize("page", sorted({page for page in PAGES.values() if page.startswith("docs/methods/")}))
+def test_a_card_has_its_headings(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    missing = [
+        each for each in ("What", "When", "When not", "Settings", "Cost", "Evidence") if f"**{each}.**" not in text
+    ]
+    assert not missing
+    assert re.search(r"\*\*Papers?\.\*\*", text)
+    assert f"\n{Path(page).stem}\n" in (ROOT / "docs/methods/index.md").read_text("utf-8")
