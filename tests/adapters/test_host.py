@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from fallow.adapters.host import Guest
+from fallow.base.errors import RequestError
 from tests.adapters.small import EPOCHS, GENERATIONS, METHODS, assert_close, batches, network, own_loop, sgd
 
 
@@ -38,3 +39,33 @@ def test_agrees_with_the_own_loop(method: str) -> None:
 
 def test_a_schedule_restarts_with_the_generation() -> None:
     assert_close(trained("llf", schedule="cosine"), own_loop("llf", schedule="cosine"))
+
+
+def test_sam_needs_a_closure() -> None:
+    net = network()
+    optimizer = sgd(net.parameters())
+    guest = Guest("sam", net, optimizer, batches(), generations=1, epochs=1, steps=3)
+    guest.begin_epoch(0)
+    with pytest.raises(RequestError, match="closure"):
+        optimizer.step()
+    guest.leave()
+    optimizer.step()  # the host's again
+
+
+@pytest.mark.parametrize(
+    ("method", "generations", "why"),
+    [
+        ("normal", 2, "one generation"), ("born-again", 2, "loss"), ("implicit-decay", 1, "validation"),
+        ("seal", 4, "none left to relearn"), ("finetune", 1, "learned from"),
+    ],
+)  # fmt: skip
+def test_refuses_before_the_first_step(method: str, generations: int, why: str) -> None:
+    net = network()
+    with pytest.raises(RequestError, match=why):
+        Guest(method, net, sgd(net.parameters()), batches(), generations=generations, epochs=1, steps=3)
+
+
+def test_a_model_that_does_not_take_the_batches_is_refused() -> None:
+    net = torch.nn.Linear(2, 2)
+    with pytest.raises(RequestError, match="cannot take"):
+        Guest("llf", net, sgd(net.parameters()), batches(), generations=1, epochs=1, steps=3)

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from fallow.base.errors import RequestError
 from tests.adapters.small import (
+    BATCH,
     EPOCHS,
     GENERATIONS,
     METHODS,
@@ -74,6 +75,30 @@ def test_agrees_with_the_own_loop(method: str, tmp_path: Path) -> None:
     module = Module(network())
     trainer(tmp_path, callback(method), enable_checkpointing=False).fit(module, batches())
     assert_close(module.model.state_dict(), own_loop(method))
+
+
+@pytest.mark.parametrize("method", ["llf+ema:decay=0.9", "fam:strength=0.01"])
+def test_the_network_may_be_the_module_itself(method: str, tmp_path: Path) -> None:
+    class Itself(Module):
+        def training_step(self, batch: Any, _: int) -> dict[str, Tensor]:
+            return {"loss": functional.cross_entropy(self(batch[0]), batch[1])}
+
+    module = Itself(network())
+    trainer(tmp_path, Fallow(method, generations=GENERATIONS), enable_checkpointing=False).fit(module, batches())
+    assert_close(module.model.state_dict(), own_loop(method))
+
+
+def test_micro_batches_are_one_batch(tmp_path: Path) -> None:
+    """Two of half the size give what one gives: the penalty is scaled as the loss is."""
+    found = []
+    for parts in (1, 2):
+        module = Module(network())
+        module.model.one[1] = nn.Identity()  # a batch norm would see other batches
+        loader = DataLoader(examples(), batch_size=BATCH // parts)
+        how = {"accumulate_grad_batches": parts, "gradient_clip_val": 0.5, "enable_checkpointing": False}
+        trainer(tmp_path, callback("llf+fam:strength=0.01"), **how).fit(module, loader)
+        found.append(module.model.state_dict())
+    assert_close(*found)
 
 
 def cosine(optimizer: Any) -> Any:

@@ -58,7 +58,7 @@ def arguments(folder: Path, **options: Any) -> Any:
 def trained(method: str, folder: Path, model: nn.Module, data: Any = None, **options: Any) -> FallowTrainer:
     trainer = FallowTrainer(
         model, arguments(folder, **options), train_dataset=data or named(), method=method, generations=GENERATIONS,
-        optimizers=(sgd(model.parameters()), None),
+        optimizers=(sgd(model.parameters()), None), seed=0,
     )  # fmt: skip
     trainer.train()
     return trainer

@@ -102,7 +102,7 @@ class Guest(Context):
         if self.clock.generations * self.clock.epochs != generations * epochs:
             raise RequestError(f"{method} trains for one generation: leave generations={generations} out")
         self.scheduled = schedule is not None
-        self.again = again or (lambda: lambda: None)
+        self.again = again
         self.plain_step = optimizer.step
         with self.rates():
             method.begin(self)
@@ -145,7 +145,11 @@ class Guest(Context):
 
     def update(self, closure: Callable[[], Any] | None = None) -> Any:
         """In the place of ``optimizer.step``; without a closure the gradients are there, and ``again`` is asked."""
-        gradients: Callable[[], Any] = closure or self.again()
+        if closure is None and self.again is not None:
+            closure = self.again()
+        if closure is None and repeats(self.method):
+            raise RequestError(f"{self.method} takes the gradients of a step again: give optimizer.step a closure")
+        gradients: Callable[[], Any] = closure or (lambda: None)
         loss: Any = self.method.update(self, gradients)
         clock = self.clock
         with self.rates():
@@ -238,6 +242,11 @@ def accepted(method: Method | str) -> Method:
             what = "what is learned from" if part.tasks or part.semi or part.pretrained else f"the {theirs[0]}"
             raise RequestError(f"{part.name} decides {what} itself, which is this loop's: train it by fallow.fit")
     return method
+
+
+def repeats(method: Method) -> bool:
+    """Whether a method takes the gradients of a step more than once."""
+    return any(overrides(part, "update") for part in method.parts)
 
 
 def pair(batch: Any) -> Batch:

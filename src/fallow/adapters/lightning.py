@@ -13,9 +13,9 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from fallow.adapters.host import Guest, accepted
+from fallow.adapters.host import Guest, accepted, repeats
 from fallow.base.errors import RequestError
-from fallow.core.method import Method, overrides
+from fallow.core.method import Method
 
 LISTS = ("_schedulers", "_milestones")  # of a scheduler, whose length has nothing to do with parameter groups
 
@@ -81,7 +81,13 @@ class Fallow(Callback):
             torch.set_rng_state(self.kept["torch_rng"])
         trainer.fit_loop.setup_data()
         self.drawn = torch.get_rng_state()
-        [optimizer] = trainer.optimizers
+        if trainer.num_training_batches == float("inf"):
+            raise RequestError("the method counts steps: give the DataLoader a length, or limit_train_batches")
+        if len(trainer.optimizers) != 1:
+            raise RequestError(
+                f"the module has {len(trainer.optimizers)} optimisers: the method changes the steps of one"
+            )
+        optimizer = trainer.optimizers[0]
         groups = {id(p): i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
         assert trainer.max_epochs is not None
         assert trainer.train_dataloader is not None
@@ -160,7 +166,7 @@ class Fallow(Callback):
             raise RequestError("the callback works in one process: fallow.fit(devices=…) trains in several")
         if not pl_module.automatic_optimization:
             raise RequestError("the callback needs automatic optimisation: in a loop of your own, see docs/own-loop.md")
-        if any(overrides(part, "update") for part in self.method.parts):
+        if repeats(self.method):
             if trainer.accumulate_grad_batches > 1:
                 raise RequestError(f"{self.method} takes a step's gradient again: set accumulate_grad_batches=1")
             if trainer.precision == "16-mixed":

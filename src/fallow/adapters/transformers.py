@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback
 
-from fallow.adapters.host import Guest, accepted
+from fallow.adapters.host import Guest, accepted, repeats
 from fallow.base.errors import RequestError
 from fallow.core import checkpoint
 from fallow.core.method import Method, overrides
@@ -36,8 +36,8 @@ class FallowTrainer(Trainer):
     generations : of which ``num_train_epochs`` is a multiple.
     schedule : "cosine", …: the rate falls, and starts again with every generation. None: the Trainer's own, which by
         default falls once, over all epochs, and so leaves later generations little to relearn with.
-    split, seed, init, loss : as for :class:`fallow.adapters.host.Guest`; fresh weights are drawn as the model's own
-        ``_init_weights`` draws them, where it has one.
+    split, seed, init, loss : as for :class:`fallow.adapters.host.Guest`. Where nothing is said, the seed is that of
+        ``args``, and fresh weights are drawn as the model's own ``_init_weights`` draws them.
 
     """
 
@@ -48,16 +48,18 @@ class FallowTrainer(Trainer):
         generations: int = 1,
         schedule: str | None = None,
         split: str | int | float = "auto",
-        seed: int = 0,
+        seed: int | None = None,
         init: Any = None,
         loss: Callable[[Tensor, Tensor], Tensor] | None = None,
         **keywords: Any,
     ) -> None:
         super().__init__(*arguments, **keywords)
         self.method, self.generations = accepted(method), generations
-        self.guest_options = {"schedule": schedule, "split": split, "seed": seed, "init": init, "loss": loss}
+        seed = self.args.seed if seed is None else seed
+        self.guest_options: dict[str, Any] = {"schedule": schedule, "split": split, "seed": seed, "loss": loss}
+        self.init = init
         self.guest: Guest | None = None
-        self.again = any(overrides(part, "update") for part in self.method.parts)  # a step's gradient, that is
+        self.again = repeats(self.method)  # a step's gradient, that is
         self.micro: list[tuple[Any, Any]] = []  # batches of the present step, if they may be needed again
         self._check()
         self.add_callback(_Epochs(self))
@@ -87,7 +89,7 @@ class FallowTrainer(Trainer):
             network: Any = self.model
             with Randomness(self.guest_options["seed"]):
                 loader = self.get_train_dataloader()
-            init = self.guest_options["init"]
+            init = self.init
             if init is None and hasattr(network, "_init_weights"):
                 init = ByLayer(network._init_weights)
             self.guest = Guest(
@@ -99,7 +101,8 @@ class FallowTrainer(Trainer):
                 epochs=int(self.args.num_train_epochs) // self.generations,
                 steps=-(-len(loader) // self.args.gradient_accumulation_steps),
                 again=self._gradients if self.again else None,
-                **self.guest_options | {"init": init},
+                init=init,
+                **self.guest_options,
             )
         return optimizer
 
