@@ -34,7 +34,7 @@ TABLES: dict[str, Entry] = {
     "fam-reparametrisation": Entry(
         "fam_reparametrisation", "FAM, section 2", "rescaling changes SAM's sharpness, not relative flatness", 0.2
     ),
-    "fam-table1": Entry("fam_table1", "FAM, table 1", "plain training, SAM and FAM, scaled down", 75),
+    "fam-table1": Entry("fam_table1", "FAM, table 1", "plain training, SAM and FAM, scaled down", 35),
     "fam-lambda": Entry("fam_table1", "FAM, section 4", "the gain on validation of every λ", 6),
     "iml-table5.1": Entry(
         "iml_table51", "Thesis, table 5.1", "supervised, FixMatch and the Confidence Network, scaled down", 12

@@ -29,7 +29,7 @@ from fallow.training.fit import fit
 SEEDS = 3
 RATE = 0.05
 BATCH, LARGER = 16, 32  # examples in a step of fam-table1, and of fam-lambda
-EPOCHS = {"digits": 40, "cifar10_sub": 80, "fashion_mnist": 40}  # until plain training fits 99 %
+EPOCHS = {"digits": 40, "cifar10_sub": 300, "fashion_mnist": 150}  # until plain training fits 99 %
 SHORT = 40  # of fam-lambda
 CHANCE = 10.0  # all of them have ten classes
 SMALL = "scnn:width=8,dense=64"
