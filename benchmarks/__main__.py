@@ -14,6 +14,7 @@ NAMES = {
     "interrupt": "compare, tune, semi, reproduce killed at random moments: the share that ends the same (15 minutes)",
     "adapters": "steps in Lightning and in Hugging Face's Trainer with a method against plain ones (four minutes)",
     "flatness": "steps of fam and sam against a plain one, and the memory of fam (three minutes)",
+    "shapes": "steps of fam on the 64×8 layer of the autoencoder of shapes against a plain one (two minutes)",
     "hypergradient": "a hypergradient against betty, torchopt and a textbook's loop (two minutes)",
     "fewshot": "meta-gradients of MAML against a hand-written loop and higher (six minutes)",
     "control": "navigation for all tasks at once against a gymnasium vector environment (a minute)",

@@ -294,7 +294,7 @@ Y = np.arange(6) % 2
         ((X + 1e300, Y), "NaN or infinite"),
         ((np.zeros(6), Y), "features N×F"),
         ((np.zeros((0, 2)), Y[:0]), "features N×F"),
-        ((np.array([["a", "b"]] * 6), Y), "give numbers"),
+        ((np.array([["a", "b", "c"]] * 6), Y), "give a text for each example, or two"),
         ((np.zeros((6, 2), complex), Y), "give numbers"),
         (([[1.0], [1.0, 2.0]] * 3, Y), "equal lengths"),
         (((X, Y), (X, Y + 1)), "class '2' is in test but not in train"),

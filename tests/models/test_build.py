@@ -10,7 +10,9 @@ from fallow.base.spec import parse
 from fallow.models import MODELS, build, default
 
 IMAGES = ("scnn", "vgg16", "mobilenet", "resnet18", "resnet50", "wideresnet", "conv4", "resnet12", "lite0", "unet")
-SHAPES = {"mlp": (3, 8), "resnet1d": (3, 20)} | dict.fromkeys(IMAGES, (3, 16, 16))
+SHAPES = {"mlp": (3, 8), "resnet1d": (3, 20), "autoencoder3d": (1, 8, 8, 8), "bag": (2, 40)}
+SHAPES |= dict.fromkeys(IMAGES, (3, 16, 16))
+DENSE = {"unet": nn.Conv2d, "autoencoder3d": nn.ConvTranspose3d}  # their heads: a class for every pixel
 NARROW = {
     "mlp": {"hidden": (16, 16)},
     "scnn": {"width": 4, "dense": 16},
@@ -24,13 +26,23 @@ NARROW = {
     "resnet12": {"width": 4},
     "lite0": {"pretrained": False},
     "unet": {"width": 4},
+    "autoencoder3d": {"width": 4, "depth": 2},
+    "bag": {"words": 8, "width": 4, "hidden": 8},
 }
+NORMED = {"lite0": "batch", "bag": "none"}  # what others have there is not to be chosen
 BLOCKS = {"mlp": 2, "scnn": 5, "vgg16": 15, "mobilenet": 7, "resnet18": 8, "resnet50": 16, "wideresnet": 3}
-BLOCKS |= {"conv4": 4, "resnet1d": 3, "resnet12": 4, "lite0": 17, "unet": 5}
+BLOCKS |= {"conv4": 4, "resnet1d": 3, "resnet12": 4, "lite0": 17, "unet": 5, "autoencoder3d": 5, "bag": 2}
 
 
 def narrow(name: str, **options) -> nn.Module:
     return build(name, shape=SHAPES[name], classes=5, **NARROW[name], **options)
+
+
+def examples(name: str, count: int) -> torch.Tensor:
+    if name == "bag":  # every word of it in both texts, or some would have no gradient
+        segment, word = torch.arange(16) // 8, torch.arange(16) % 8
+        return torch.stack([word, torch.ones_like(word), segment]).expand(count, -1, -1)
+    return torch.randn(count, *SHAPES[name])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -40,17 +52,17 @@ def test_logits_and_gradients(name, norm):
         with pytest.raises(RequestError, match="unknown norm 'none'"):
             narrow(name, norm=norm)
         return
-    if name == "lite0" and norm != "batch":  # its weights are for batch norms, and it has no others
-        with pytest.raises(RequestError, match="unknown setting of model lite0 'norm'"):
+    if name in NORMED and norm != NORMED[name]:
+        with pytest.raises(RequestError, match=f"unknown setting of model {name} 'norm'"):
             narrow(name, norm=norm)
         return
-    model = narrow(name) if name == "lite0" else narrow(name, norm=norm)
-    logits = model(torch.randn(4, *SHAPES[name]))
+    model = narrow(name) if name in NORMED else narrow(name, norm=norm)
+    logits = model(examples(name, 4))
     assert logits.shape[:2] == (4, 5)
-    assert (logits.ndim == 2) == (name != "unet")
+    assert (logits.ndim == 2) == (name not in DENSE)
     logits.square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
-    norms = [m for m in model.modules() if isinstance(m, nn.GroupNorm | nn.BatchNorm1d | nn.BatchNorm2d)]
+    norms = [m for m in model.modules() if isinstance(m, nn.GroupNorm | nn.modules.batchnorm._BatchNorm)]
     assert bool(norms) == (norm != "none")
     assert all(isinstance(m, nn.GroupNorm) == (norm == "layer") for m in norms)
 
@@ -59,11 +71,11 @@ def test_logits_and_gradients(name, norm):
 def test_blocks_run_in_order_and_cover_everything_but_stem_and_head(name):
     model = narrow(name)
     assert len(model.blocks) == BLOCKS[name]
-    assert isinstance(model.head, nn.Conv2d if name == "unet" else nn.Linear)
+    assert isinstance(model.head, DENSE.get(name, nn.Linear))
     calls = []
     for path, module in model.named_modules():
         module.register_forward_pre_hook(lambda *_, path=path: calls.append(path))
-    model(torch.randn(2, *SHAPES[name]))
+    model(examples(name, 2))
     assert [path for path in calls if path in model.blocks] == list(model.blocks)
     assert calls.index(model.blocks[-1]) < calls.index("head")
     outside = {

@@ -8,12 +8,15 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fallow.cli.main import main
 from fallow.reproduce import (
     TABLES,
     fam_cost,
+    fam_rte,
+    fam_shapes,
     fam_table1,
     fewshot_images,
     iml_ablation,
@@ -82,6 +85,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fam_table1, "SHORT", 1)
     monkeypatch.setattr(fam_table1, "MODELS", {"digits": "mlp:hidden=8"})
     monkeypatch.setattr(fam_table1, "SMALL", "mlp:hidden=8")
+    monkeypatch.setattr(fam_shapes, "SIZES", {"fam-shapes": (8, "autoencoder3d:width=2,depth=2", 1)})
+    monkeypatch.setattr(fam_shapes, "COUNT", 4)
+    monkeypatch.setattr(fam_rte, "EPOCHS", 1)
+    monkeypatch.setattr(fam_rte, "HIDDEN", 8)
+    monkeypatch.setattr(fam_rte, "LAYERS", 1)
     monkeypatch.setattr(iml_weight, "UPDATES", 3)
     monkeypatch.setattr(iml_weight, "INNER", 5)
     monkeypatch.setattr(iml_exact, "SIDE", 4)
@@ -119,7 +127,26 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *wo
     return int(end.value.code or 0), *capsys.readouterr()
 
 
-ALIKE = ("semi-ood-centred", "seal-table1-small", "seal-table4-small", "seal-table5-small")  # as those without
+ALIKE = (
+    "semi-ood-centred",
+    "seal-table1-small",
+    "seal-table4-small",
+    "seal-table5-small",
+    "fam-shapes-small",
+)  # as those without
+
+
+def small_shapes_and_pairs(folder: Path) -> Path:
+    """Balls of 16³ voxels, and sentences of which every other one follows."""
+    grid = np.stack(np.meshgrid(*[np.arange(16)] * 3, indexing="ij"))
+    balls = np.stack([np.square(grid - 6.0 - i % 3).sum(0) < 20 for i in range(5)])
+    parts = ("train", "val", "test")
+    np.savez(folder / "adrenalmnist3d_64.npz", **{f"x_{part}": balls.astype(np.uint8) * 255 for part in parts})
+    first = np.array([f"it rains in town {i}".encode() for i in range(40)])
+    second = np.array([b"it rains" if i % 2 else b"it snows" for i in range(40)])
+    both = {f"{key}_{part}": array for part in ("train", "dev") for key, array in (("s1", first), ("s2", second))}
+    np.savez(folder / "rte.npz", y_train=np.arange(40) % 2, y_dev=np.arange(40) % 2, **both)
+    return folder
 
 
 @pytest.mark.filterwarnings(r"ignore:seal's ascent of \d+ steps will move")  # epochs as few as these hardly climb
@@ -128,6 +155,10 @@ def test_each_table_runs_and_says_what_agrees(name, tmp_path: Path, monkeypatch,
     data = ["--data-dir", str(small_images(tmp_path, monkeypatch))] if name in fewshot_images.PLANS else []
     if TABLES[name].module in ("seal_transfer", "seal_table3"):
         data = ["--data-dir", str(small_transfer(tmp_path, monkeypatch))]
+    if name == "fam-rte":
+        pytest.importorskip("transformers")
+    if name in ("fam-shapes", "fam-rte"):
+        data = ["--data-dir", str(small_shapes_and_pairs(tmp_path))]
     code, out, _ = ask(monkeypatch, capsys, name, "--seeds", "2", "--json", "--out", str(tmp_path / "out"), *data)
     assert code == 0
     table = json.loads(out)

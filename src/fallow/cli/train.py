@@ -79,6 +79,7 @@ def train(
     ] = None,
     warmup: Annotated[float | None, typer.Option(help="epochs of warm-up in each generation")] = None,
     label_smoothing: Annotated[float | None, typer.Option()] = None,
+    loss: Annotated[str | None, typer.Option(help="of masks: cross-entropy, dice or dice+cross-entropy")] = None,
     clip: options.Clip = None,
     accumulate: Annotated[int | None, typer.Option(help="micro-batches in a batch")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, bf16 or float64")] = None,
@@ -135,7 +136,7 @@ def train(
             "momentum": momentum, "nesterov": nesterov, "schedule": schedule, "warmup": warmup,
             "weight_decay": weight_decay if _given(ctx, "weight_decay") else ctx.meta.get(_DECAYS, weight_decay),
             "label_smoothing": label_smoothing, "clip": clip, "accumulate": accumulate, "precision": precision,
-            "patience": patience, "augment": augment, "evaluate_every": evaluate_every, "metric": metric,
+            "loss": loss, "patience": patience, "augment": augment, "evaluate_every": evaluate_every, "metric": metric,
             "freeze": None if freeze is None else as_split(freeze), "input_size": input_size,
         }  # fmt: skip
         given = {name: value for name, value in flags.items() if value is not None}

@@ -17,8 +17,10 @@ from torch.nn import functional
 from fallow.base import files
 from fallow.comparison.answered import answered
 from fallow.comparison.race import Entry
+from fallow.comparison.slices import slices
 from fallow.comparison.winner import Taken
 from fallow.data.examples import Examples, Files
+from fallow.data.texts import to_strings
 from fallow.report.shown import Shown
 from fallow.report.svg import Drawing
 from fallow.training.predict import Predictor
@@ -44,6 +46,7 @@ class Mistake:
     true: str
     predicted: str
     confidence: float
+    text: str = ""  # where the example is one, or several
 
 
 @dataclass
@@ -76,14 +79,19 @@ def keep(comparison: Comparison, taken: Taken) -> Best:
     made = Best(
         winner, home / "best.safetensors", "", predictor.classes, [], [], taken.said(Shown.of(comparison.metric))
     )
-    if predictor.target.kind != "dense":
-        x, y = _test(comparison, winner)
+    x, y = _test(comparison, winner)
+    if predictor.target.kind == "dense":
+        made.looks = slices(predictor, x, y)
+    else:
         output = predictor.logits(x).float() / (predictor.temperature or 1)
         made.looks, made.drawings = answered(predictor.target, output, y)
         if predictor.target.kind == "classes":
             made.confusion, made.mistakes = _mistakes(predictor.classes, output, x, y)
     array = f"an array of {'×'.join(map(str, ('N', *predictor.shape)))}"
     examples, kind = ('["image.png"]', f"or {array}") if predictor.pictures else ("x", array)
+    if predictor.texts:
+        one = '"a text"' if predictor.shape[0] == 1 else '["a text", "another"]'
+        examples, kind = f"numpy.array([{one}])", "or files: .npz, .txt with an example a line"
     if predictor.table is not None:
         made.table, examples, kind = True, '"new.csv"', "rows with the columns that it was trained with"
     made.snippet = SNIPPET.format(folder=str(comparison.folder), examples=examples, kind=kind)
@@ -96,13 +104,18 @@ def _mistakes(names: list[str], output: Tensor, x: Tensor, y: Tensor) -> tuple[l
     confusion = torch.bincount(y * classes + found, minlength=classes * classes).view(classes, classes)
     wrong = (found != y).nonzero().flatten()
     wrong = wrong[confidence[wrong].argsort(descending=True, stable=True)][:SHOWN]
+    texts = [" / ".join(pair) for pair in to_strings(x[wrong])] if x.dtype == torch.int8 else None
     images = x[wrong] if x.ndim == 4 and x.shape[1] in (1, 3) else None
     if images is not None and images.dtype != torch.uint8:
         low, high = x.min(), x.max()
         images = ((images - low) / (high - low).clamp_min(1e-12) * 255).round().to(torch.uint8)
     mistakes = [
         Mistake(
-            None if images is None else images[i].numpy(), names[int(y[w])], names[int(found[w])], float(confidence[w])
+            None if images is None else images[i].numpy(),
+            names[int(y[w])],
+            names[int(found[w])],
+            float(confidence[w]),
+            "" if texts is None else texts[i],
         )
         for i, w in enumerate(wrong.tolist())
     ]

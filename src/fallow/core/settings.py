@@ -34,6 +34,7 @@ class Settings:
     warmup: float = 0.0  # epochs of linear warm-up where the schedule starts
     plateau: int = 5  # looks at validation without a lower loss before schedule "plateau" halves the rate
     label_smoothing: float = 0.1
+    loss: str | None = None  # of masks: cross-entropy (None), dice or dice+cross-entropy
     clip: float | None = None  # the largest norm of the gradient
     accumulate: int = 1  # micro-batches in a batch
     precision: str = "float32"  # or "bf16": autocast; or "float64"

@@ -13,6 +13,7 @@ from fallow.data.answers import understand
 from fallow.data.examples import Examples
 from fallow.data.layout import layout, numeric
 from fallow.data.parts import Parts
+from fallow.data.texts import as_bytes, is_text
 
 Pair: TypeAlias = tuple[Any, Any]
 
@@ -37,6 +38,11 @@ def from_arrays(
     (torch.Size([4, 1, 8, 8]), [0, 1, 0, 1], ['cat', 'dog'])
     """
     notes: list[str] = []
+    if is_text(pairs["train"][0]):
+        if as_ is not None:
+            raise RequestError(f"as_={as_} is for numbers, and these are texts: leave it out")
+        held = as_bytes({key: x for key, (x, _) in pairs.items()})
+        return from_tensors({key: (held[key], y) for key, (_, y) in pairs.items()}, names=names, target=target)
     arrays = {key: numeric(x, f"x of {key}") for key, (x, _) in pairs.items()}
     if as_ is None and arrays["train"].ndim == 3 and getattr(pairs["train"][1], "shape", ()) == arrays["train"].shape:
         as_ = "images"  # with a mask for each

@@ -29,8 +29,9 @@ class Examples:
     """Labelled examples in memory.
 
     ``x`` holds uint8 images N×C×H×W (or volumes N×C×D×H×W), or float32: features N×F, signals N×C×L, images
-    and volumes. ``y`` holds int64 class indices, float32 numbers (N or N×K), labels of 0 and 1 (N×L, uint8 or
-    float32), or an int64 class index for every pixel (N×H×W, N×D×H×W, N×L for signals).
+    and volumes; or texts as bytes N×K×L (int8) or tokens N×3×L (int64, see `fallow.data.texts`). ``y`` holds int64
+    class indices, float32 numbers (N or N×K), labels of 0 and 1 (N×L, uint8 or float32), or an int64 class index for
+    every pixel (N×H×W, N×D×H×W, N×L for signals).
 
     >>> few = Examples(torch.zeros(4, 2), torch.tensor([0, 1, 1, 0])).subset(torch.tensor([1, 2]))
     >>> len(few), few.y.tolist()
@@ -41,8 +42,8 @@ class Examples:
     y: Tensor
 
     def __post_init__(self) -> None:
-        dimensions = range(4, 6) if self.x.dtype == torch.uint8 else range(2, 6)
-        if self.x.dtype not in (torch.uint8, torch.float32) or self.x.ndim not in dimensions:
+        dimensions = {torch.uint8: (4, 5), torch.float32: (2, 3, 4, 5), torch.int8: (3,), torch.int64: (3,)}
+        if self.x.ndim not in dimensions.get(self.x.dtype, ()):
             raise RequestError(
                 f"x is {self.x.dtype} of shape {tuple(self.x.shape)}: "
                 "give uint8 images N×C×H×W, or float32 features N×F, signals N×C×L or images N×C×H×W"
@@ -158,6 +159,11 @@ class Data:
         return in_bytes and len(self.shape) == 3 and self.shape[0] in (1, 3)
 
     @property
+    def texts(self) -> bool:
+        """Whether examples are texts, as bytes or as tokens already."""
+        return isinstance(self.train, Examples) and self.train.x.dtype in (torch.int8, torch.int64)
+
+    @property
     def sizes(self) -> dict[str, int | None]:
         """How many examples each part has; None where only iterating would tell."""
         parts = {"train": self.train, "val": self.val, "test": self.test}
@@ -175,6 +181,10 @@ class Data:
         labelled = [sizes[key] for key in ("train", "val", "test")]
         count = f"{sum(filter(None, labelled)):,} " * (None not in labelled)
         held = isinstance(self.train, Examples | Files)
+        if self.texts:
+            return f"{count}{'texts' if self.shape[0] == 1 else 'pairs of texts'}, " + ", ".join(
+                [wanted(self.target), *(f"{sizes[key]:,} for {word}" for key, word in PARTS.items() if sizes.get(key))]
+            )
         what = [f"{count}{kind(self.shape, equal_channels(self.train))}", wanted(self.target)]
         what += [f"{sizes[key]:,} for {word}" for key, word in PARTS.items() if sizes.get(key)]
         return "; ".join([
@@ -185,6 +195,10 @@ class Data:
 
     def policy(self, augment: str) -> str:
         """How to augment: "auto" decided, by what the images show; in three equal channels they are grey."""
+        if self.texts:
+            if augment not in ("auto", "none", "try"):
+                raise RequestError(f"augment={augment} moves pictures, and these are texts: use none")
+            return "none"
         if augment == "try":
             return augment
         grey = augment == "auto" and equal_channels(self.train)

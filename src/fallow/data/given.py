@@ -19,10 +19,11 @@ from fallow.base.errors import RequestError
 from fallow.base.files import expanded
 from fallow.data.images import SUFFIXES, decode
 from fallow.data.layout import COLOURS, numeric
-from fallow.data.sources.npz import XS
+from fallow.data.sources.npz import XS, examples_of
 from fallow.data.sources.table import SUFFIXES as TABLES
 from fallow.data.sources.table import read_cells
 from fallow.data.tables import GAPS, Table
+from fallow.data.texts import as_bytes, is_text
 
 
 class Given(NamedTuple):
@@ -66,6 +67,65 @@ def from_paths(
         raise RequestError(reasons[0] if reasons else "there is nothing to predict: name files or folders")
     kinds = {piece.dtype for piece in pieces}
     return Given(names, torch.cat([p.float() for p in pieces] if len(kinds) > 1 else pieces), failed)
+
+
+def from_texts(examples: Any, count: int) -> Given:
+    """Texts in an array of strings (N, or N×2 for pairs), bytes as the data hold them, or files of texts.
+
+    Files are .npz with the arrays that training has, or .txt: an example a line, the two texts of a pair parted by a
+    tab.
+    """
+    if isinstance(examples, Tensor):
+        return Given([str(row) for row in range(len(examples))], examples, {})
+    if is_text(examples):
+        return Given([str(row) for row in range(len(examples))], _counted(examples, count, "the array"), {})
+    names: list[str] = []
+    arrays: list[NDArray[Any]] = []
+    failed: dict[str, str] = {}
+    for path in map(expanded, examples):
+        try:
+            found = _texts(path, count)
+        except RequestError as error:
+            failed[str(path)] = str(error)
+            continue
+        arrays.append(found)
+        names += [f"{path}:{row}" for row in range(len(found))]
+    if not arrays:
+        raise RequestError(next(iter(failed.values()), "there is nothing to predict: name files of texts"))
+    return Given(names, _counted(np.concatenate(arrays), count, "the files"), failed)
+
+
+def _counted(array: NDArray[Any], count: int, what: str) -> Tensor:
+    found = as_bytes({"predict": array})["predict"]
+    if found.shape[1] != count:
+        raise RequestError(f"{what}: {found.shape[1]} texts in an example, and the model was trained on {count}")
+    return found
+
+
+def _texts(path: Path, count: int) -> NDArray[Any]:
+    """The texts of a file, N × K, in UTF-8."""
+    if not path.is_file():
+        raise RequestError(f"there is no file {path}: name .npz or .txt files of texts")
+    if path.suffix.lower() == ".npz":
+        found = _npz(path)
+        if not is_text(found):
+            raise RequestError(
+                f"{path} holds no texts, and the model was trained on texts: save strings as x, or s1, s2"
+            )
+    elif path.suffix.lower() == ".txt":
+        lines = path.read_text("utf-8", errors="replace").splitlines()
+        rows = [line.split("\t") for line in lines if line.strip()]
+        if wrong := next((number for number, row in enumerate(rows, 1) if len(row) != count), None):
+            raise RequestError(
+                f"line {wrong} of {path} has {len(rows[wrong - 1])} texts: give {count}, parted by a tab"
+            )
+        found = np.array(rows)
+    else:
+        raise RequestError(f"{path} is of no known kind: give .npz or .txt files of texts")
+    if found.size == 0:
+        raise RequestError(f"{path} holds no texts")
+    held = found if found.dtype.kind == "S" else np.char.encode(found, "utf-8")
+    return held[:, None] if held.ndim == 1 else held
 
 
 def _strange(table: Table, raw: Tensor, path: Path) -> None:
@@ -144,13 +204,14 @@ def shaped(array: NDArray[Any], shape: tuple[int, ...], what: str = "examples") 
 def _npz(path: Path) -> Any:
     with np.load(path, allow_pickle=False) as archive:
         found = {key.lower(): key for key in archive.files}
-        wanted = [*XS, *(f"{name}_{part}" for part in ("test", "val", "train") for name in XS)]
+        parts = ("test", "val", "dev", "train")
+        wanted = [*XS, *(f"{name}_{part}" for part in parts for name in XS)]
         key = next((found[name] for name in wanted if name in found), None)
         if key is None and len(archive.files) == 1:
             key = archive.files[0]
         if key is None:
             raise RequestError(f"{path} holds {', '.join(archive.files) or 'nothing'}: name the array of examples x")
-        return archive[key]
+        return examples_of(path, archive, found, key)
 
 
 def _npy(path: Path) -> Any:

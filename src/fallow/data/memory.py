@@ -15,6 +15,7 @@ from fallow.data.examples import Examples
 from fallow.data.normalise import normalise
 
 CHUNK_EXAMPLES, CHUNK_BYTES = 4096, 8 << 20  # float32; larger chunks fall out of the processor's cache
+WIDE = 64  # numbers at least that a network makes of a token
 READY_BYTES = 64 << 20  # up to here, normalise all examples once and keep the copy
 
 
@@ -46,7 +47,7 @@ class MemoryStream:
         self._policy = policy
         self._dense = dense
         self._shape = tuple(part.x.shape[1:])
-        self._bytes = 4 * prod(self._shape)
+        self._bytes = (WIDE if part.x.dtype == torch.int64 else 1) * 4 * prod(self._shape)
         self._x = part.x.to(device)
         self._y = part.y.to(device)
         self._mean = None if mean is None else mean.to(device)

@@ -17,6 +17,7 @@ from fallow.data.examples import Data, Examples, Files, Part
 from fallow.data.loaders import DatasetStream, LoaderStream
 from fallow.data.memory import MemoryStream
 from fallow.data.normalise import resized
+from fallow.data.texts import trimmed
 
 
 class Stream(Protocol):
@@ -78,6 +79,13 @@ class Cast(Changed):
         return x, y
 
 
+class Trimmed(Changed):
+    """A stream of tokens, padded to the longest text of each batch."""
+
+    def change(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return trimmed(batch[0]), batch[1]
+
+
 class Resized(Changed):
     """A stream of images resized to ``size`` pixels a side; in evaluation in smaller batches, for they are larger."""
 
@@ -120,6 +128,8 @@ def stream(
     (3, [0, 1, 2, 3, 4])
     """
     found = _stream(part, data, batch_size, seed, augment, torch.device(device), rank, world, workers)
+    if isinstance(part, Examples) and part.x.dtype == torch.int64:
+        return Trimmed(found)
     return found if data.size is None else Resized(found, data.size)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fallow.base.errors import RequestError, unknown
+from fallow.data.dice import LOSSES
 from fallow.evaluate import metrics
 from fallow.evaluate.metrics import Metric
 
@@ -69,6 +70,10 @@ class Target(ABC):
     @abstractmethod
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """The plain loss, for measuring."""
+
+    def minimising(self, loss: str) -> Target:
+        """The same target with another loss, where there is a choice."""
+        raise RequestError(f"loss={loss} is for masks: {self.kind} have one loss, so leave it out")
 
     def training_loss(self, label_smoothing: float = SMOOTHING) -> Criterion:
         """The loss to train with; smoothing is for classes, and the default of it is ignored elsewhere."""
@@ -288,20 +293,31 @@ class Dense(Target):
     """A class for every pixel or voxel: y holds an index for each, the output a channel of logits for each class.
 
     Class 0 is the background. A mask of zeros and ones is two classes with two channels, not one channel with a
-    sigmoid: two logits have the same losses, and all numbers of classes go the same way.
+    sigmoid: two logits have the same losses, and all numbers of classes go the same way. ``objective`` is the loss,
+    one of `fallow.data.dice.LOSSES`.
     """
 
     kind = "dense"
     metrics = metrics.DENSE
 
+    objective: str = "cross-entropy"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.objective not in LOSSES:
+            raise unknown("loss of masks", self.objective, LOSSES)
+
+    def minimising(self, loss: str) -> Dense:
+        return Dense(self.names, loss)
+
     def cast(self, y: Tensor, x: Tensor) -> Tensor:
         return (y.squeeze(1) if y.ndim == x.ndim else y).long()  # masks often have a channel of their own
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
-        return functional.cross_entropy(output, y)
+        return LOSSES[self.objective](_wide(output), y)
 
     def training_loss(self, label_smoothing: float = SMOOTHING) -> Criterion:
-        return partial(functional.cross_entropy, label_smoothing=label_smoothing)
+        return partial(LOSSES[self.objective], label_smoothing=label_smoothing)
 
     def decode(self, output: Tensor) -> Tensor:
         return _on_host(output).softmax(1)
@@ -326,6 +342,11 @@ class Dense(Target):
 
     def _guess(self, y: Tensor) -> NDArray[Any]:
         return np.full(y.shape, int(y.flatten().bincount().argmax()))
+
+    def describe(self) -> dict[str, Any]:
+        """As plain JSON; the usual loss goes without saying."""
+        usual = self.objective == "cross-entropy"
+        return {"kind": self.kind, "names": list(self.names)} | ({} if usual else {"objective": self.objective})
 
     def check(self, output: Sequence[int], y: Sequence[int] | None = None) -> str:
         """The output has a channel for each class, and the size of the masks."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from fallow.base.errors import RequestError, unknown
 from fallow.flatness.closed import closed, why_closed
 from fallow.flatness.dense import dense
+from fallow.flatness.forward import forward
 from fallow.flatness.gauss_newton import gauss_newton
 from fallow.flatness.graph import Step
 from fallow.flatness.head import head, is_head
@@ -17,7 +18,7 @@ from fallow.flatness.observation import Observation
 from fallow.flatness.probe import probe
 from fallow.flatness.tail import cheaper, products, tail
 
-FORMS = ("head", "closed", "gauss-newton", "tail", "probe", "dense")
+FORMS = ("head", "closed", "gauss-newton", "forward", "tail", "probe", "dense")
 LIMIT = 4096  # products with a Hessian in one evaluation, beyond which "auto" asks first
 
 
@@ -40,7 +41,7 @@ def choose(seen: Observation, form: str = "auto") -> Choice:
     if form != "auto" and form not in FORMS:
         raise unknown("form", form, ("auto", *FORMS))
     makers = {
-        "head": _head, "closed": _closed, "gauss-newton": _gauss_newton,
+        "head": _head, "closed": _closed, "gauss-newton": _gauss_newton, "forward": _forward,
         "tail": _tail, "probe": _probe, "dense": _dense,
     }  # fmt: skip
     if form != "auto":
@@ -51,11 +52,14 @@ def choose(seen: Observation, form: str = "auto") -> Choice:
     for formula in (_head, _closed):
         if isinstance(found := formula(seen), Choice):
             return found
-    by_outputs, by_products = _gauss_newton(seen), _tail(seen)
-    # a product with a Hessian is two passes through the tail, and an output one
-    if isinstance(by_outputs, Choice) and by_outputs.exact and _outputs(seen) <= 2 * by_products.products:
+    by_outputs, by_columns, by_products = _gauss_newton(seen), _forward(seen), _tail(seen)
+    # a product with a Hessian is two passes through the tail, an output or a column one
+    passes = 2 * by_products.products
+    if isinstance(by_columns, Choice):
+        passes = min(passes, seen.rows.m)
+    if isinstance(by_outputs, Choice) and by_outputs.exact and _outputs(seen) <= passes:
         return by_outputs
-    return by_products
+    return by_columns if isinstance(by_columns, Choice) and passes == seen.rows.m else by_products
 
 
 def refuse_endless(seen: Observation, choice: Choice) -> None:
@@ -71,7 +75,14 @@ def evaluate(seen: Observation, choice: Choice, probes: int = 1, generator: torc
     """κ in the form that was chosen."""
     if choice.form == "probe":
         return probe(seen, probes, generator)
-    forms = {"head": head, "closed": closed, "gauss-newton": gauss_newton, "tail": tail, "dense": dense}
+    forms = {
+        "head": head,
+        "closed": closed,
+        "gauss-newton": gauss_newton,
+        "forward": forward,
+        "tail": tail,
+        "dense": dense,
+    }
     return forms[choice.form](seen)
 
 
@@ -97,6 +108,18 @@ def _gauss_newton(seen: Observation) -> Choice | str:
     if smooth:
         return Choice("gauss-newton", False, f"leaves out the curvature of {smooth[0]}")
     return Choice("gauss-newton", True, f"the tail is linear but for kinks; {_outputs(seen)} passes back through it")
+
+
+def _forward(seen: Observation) -> Choice | str:
+    if seen.simplified:
+        return "the simplified measure has more directions than columns"
+    if seen.rows.positions != 1:
+        return "the layer has several positions"
+    if seen.coupled or seen.normed:
+        return "the samples interact after the layer" if seen.coupled else "a normalisation follows"
+    if not seen.kinked:
+        return "what comes after the layer is not linear but for kinks"
+    return Choice("forward", True, f"the tail is linear but for kinks; {seen.rows.m} passes forward through it")
 
 
 def _outputs(seen: Observation) -> int:

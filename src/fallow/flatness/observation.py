@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from fallow.base.errors import RequestError
 from fallow.flatness.graph import Step, Trace, below, derivative, same, trace
@@ -153,6 +153,24 @@ class Observation:
             return None
         last = self.found_outputs[1][-1]
         return below(last) if isinstance(last, Step) else last
+
+    @cached_property
+    def dense_edge(self) -> GradientEdge | None:
+        """Of the model's outputs, whatever their shape, where the loss depends on the layer through them alone."""
+        output = self.seen.output
+        if not isinstance(output, Tensor) or not output.requires_grad or len(output) != self.rows.n:
+            return None
+        edge = get_gradient_edge(output)
+        assert self.loss.grad_fn is not None
+        if same(edge, self.seen.edge) or self.seen.edge.node in trace(self.loss.grad_fn, edge).met:
+            return None
+        return edge
+
+    @property
+    def kinked(self) -> bool:
+        """Whether all from the layer's own output to the model's is linear but for kinks."""
+        edge = self.dense_edge
+        return edge is not None and all(step.piecewise_linear for step in trace(edge.node, self.seen.edge).steps)
 
     @property
     def output_like(self) -> Tensor | None:

@@ -17,6 +17,8 @@ from torch import nn
 from fallow.base.errors import RequestError, unknown
 from fallow.base.machine import memory
 from fallow.base.spec import parse
+from fallow.models.autoencoder3d import Autoencoder3d
+from fallow.models.bag import Bag
 from fallow.models.base import Inputs, Model
 from fallow.models.conv4 import Conv4
 from fallow.models.factory import from_factory
@@ -73,6 +75,8 @@ MODELS: dict[str, Entry] = {
     "resnet50": Entry(resnet50, "sixteen residual bottlenecks, for images"),
     "wideresnet": Entry(WideResNet, "wide residual blocks, twelve in WideResNet-28-2 (FixMatch's), for images"),
     "unet": Entry(UNet, "down and up again, for a class of every pixel or voxel"),
+    "autoencoder3d": Entry(Autoencoder3d, "volumes through a code of 8 numbers and back (FAM's), for shapes"),
+    "bag": Entry(Bag, "the mean of word embeddings and a hidden layer, for texts and pairs of them"),
     "lite0": Entry(Lite0, "EfficientNet-lite0 with ImageNet's weights (extra: pretrained), for photographs"),
 }
 

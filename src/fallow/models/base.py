@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import nn
@@ -9,6 +10,7 @@ from torch import nn
 from fallow.base.errors import unknown
 
 INITS = ("he", "xavier", "torch")
+DECONV = nn.modules.conv._ConvTransposeNd
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,12 @@ class Model(nn.Module):
         ``he``: N(0, 2 / fan_in), ``xavier``: N(0, 2 / (fan_in + fan_out)), both with zero biases;
         ``torch``: whatever the layer's ``reset_parameters`` does.
         """
-        if self.init != "torch" and isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
-            if self.init == "he":
+        if self.init != "torch" and isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | DECONV):
+            if isinstance(module, DECONV):
+                fan_in, fan_out = _fans(module)
+                spread = fan_in if self.init == "he" else fan_in + fan_out
+                nn.init.normal_(module.weight, std=(2 / spread) ** 0.5)
+            elif self.init == "he":
                 nn.init.kaiming_normal_(module.weight, mode="fan_in", nonlinearity="relu")
             else:
                 nn.init.xavier_normal_(module.weight)
@@ -66,3 +72,13 @@ class Model(nn.Module):
                 nn.init.zeros_(module.bias)
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
+
+
+def _fans(deconv: nn.modules.conv._ConvTransposeNd) -> tuple[float, int]:
+    """Products in a sum of a deconvolution's output: the stride parts the kernel among its outputs; and of its input's.
+
+    >>> _fans(nn.ConvTranspose2d(6, 5, 4, stride=2))
+    (24.0, 80)
+    """
+    kernel, stride = math.prod(deconv.kernel_size), math.prod(deconv.stride)
+    return deconv.in_channels * kernel / stride, deconv.out_channels * kernel

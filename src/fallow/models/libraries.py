@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, WorkError, first_line
+from fallow.data.texts import IDS, MASK, SEGMENT
 from fallow.models.base import Inputs
 from fallow.models.blocks import expect_shape
 from fallow.weights.blocks import head_of
@@ -36,6 +38,34 @@ class Foreign(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The logits of a batch."""
         return logits_of(self.network(x.expand(-1, 3, -1, -1) if self.repeat else x))
+
+
+class Reader(Foreign):
+    """A network of Hugging Face's that reads texts, with the tokeniser that it was trained with.
+
+    ``length`` is the most tokens of an example, both texts of a pair together; what is longer is cut.
+    """
+
+    def __init__(self, network: nn.Module, tokeniser: Any, length: int) -> None:
+        super().__init__(network)
+        self.tokeniser, self.length = tokeniser, length
+        self.segments = "token_type_ids" in tokeniser.model_input_names
+        tokeniser.padding_side = "right"
+
+    def tokens(self, texts: Sequence[tuple[str, ...]]) -> Tensor:
+        """Tokens N × 3 × L (see `fallow.data.texts`): numbers, mask, and which text they are of."""
+        columns = [list(column) for column in zip(*texts, strict=True)]
+        found = self.tokeniser(
+            *columns, padding=True, truncation=True, max_length=self.length, return_tensors="pt",
+            return_attention_mask=True,
+        )  # fmt: skip
+        ids = found["input_ids"]
+        return torch.stack([ids, found["attention_mask"], found.get("token_type_ids", torch.zeros_like(ids))], 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits of a batch of tokens."""
+        segments = {"token_type_ids": x[:, SEGMENT]} if self.segments else {}
+        return logits_of(self.network(input_ids=x[:, IDS], attention_mask=x[:, MASK], **segments))
 
 
 def logits_of(output: Any) -> Tensor:
@@ -63,15 +93,21 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def hf(library: Any, name: str, shape: tuple[int, ...], classes: int, pretrained: bool, /, **settings: Any) -> Foreign:
-    """An image classifier of Hugging Face's transformers, from the hub or a folder; weights from safetensors only."""
+    """A classifier of images or of texts of Hugging Face's transformers, from the hub or a folder.
+
+    Weights come from safetensors only; a folder without any has the network of its config.json, untrained.
+    """
     place = {"local_files_only": Path(name).is_dir()}
+    length = settings.pop("length", LENGTH) if len(shape) == 2 else None
     config = library.AutoConfig.from_pretrained(name, num_labels=classes, **place, **settings)
-    kind = library.AutoModelForImageClassification
-    if pretrained:
+    kind = library.AutoModelForImageClassification if length is None else library.AutoModelForSequenceClassification
+    if pretrained and not _hollow(name):
         options = {"config": config, "ignore_mismatched_sizes": True, "use_safetensors": True}  # another head
         network = kind.from_pretrained(name, **options, **place)
     else:
         network = kind.from_config(config)
+    if length is not None:
+        return Reader(network, library.AutoTokenizer.from_pretrained(name, **place), length)
     try:
         said, _ = library.ImageProcessingMixin.get_image_processor_dict(name, **place)
     except OSError:  # a folder without preprocessor_config.json
@@ -114,6 +150,8 @@ class Library(NamedTuple):
     make: Callable[..., Foreign]
 
 
+WEIGHTS = (".safetensors", ".bin", ".h5", ".msgpack", ".pt", ".ckpt")
+LENGTH = 128  # tokens, as is usual for pairs of sentences (FAM, section 4.3)
 LIBRARIES = {
     "hf": Library("transformers", hf),
     "timm": Library("timm", timm),
@@ -127,7 +165,7 @@ def from_library(
     """Import the library and build its network ``name``, with pretrained weights or without."""
     if not name:
         raise RequestError(f"{kind}: names no network: write {kind}:NAME")
-    expect_shape(f"{kind}:{name}", shape, ranks=(3,))
+    expect_shape(f"{kind}:{name}", shape, ranks=(2, 3) if kind == "hf" else (3,))  # 2: texts
     package, make = LIBRARIES[kind]
     try:
         library = importlib.import_module(package)
@@ -137,12 +175,18 @@ def from_library(
         raise RequestError(f"{kind}:{name} needs {package}, which fails to import: {first_line(error)}") from error
     try:
         found = make(library, name, shape, classes, pretrained, **settings)
-        found.pretrained = pretrained
+        found.pretrained = pretrained and not (kind == "hf" and _hollow(name))
         return found
     except RequestError:
         raise
     except Exception as error:
         raise RequestError(f"{kind}:{name} cannot be built: {type(error).__name__}: {first_line(error)}") from error
+
+
+def _hollow(name: str) -> bool:
+    """Whether a folder has no weights at all; those that are no safetensors are refused by the library."""
+    folder = Path(name)
+    return folder.is_dir() and not any(path.suffix in WEIGHTS for path in folder.iterdir())
 
 
 def _grey(shape: tuple[int, ...], channels: int) -> bool:

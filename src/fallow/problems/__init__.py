@@ -17,7 +17,9 @@ from fallow.problems.semi import SemiLabelled
 __all__ = ["Control", "FewShot", "Labelled", "Network", "Problem", "SemiLabelled", "as_problem"]
 
 
-def as_problem(data: Any, *, metric: str | None = None, train: int | None = None, **how: Any) -> Problem:
+def as_problem(
+    data: Any, *, metric: str | None = None, loss: str | None = None, train: int | None = None, **how: Any
+) -> Problem:
     """The problem that data pose; ``train`` and ``how`` are options of :func:`fallow.data.load`.
 
     This is the one door: whatever a user has passes through it, and nothing behind it asks what the data are.
@@ -25,8 +27,10 @@ def as_problem(data: Any, *, metric: str | None = None, train: int | None = None
     if isinstance(data, Environment):
         return Control(data, metric)
     if isinstance(data, Tasks):
+        if loss is not None:
+            raise RequestError(f"loss={loss} is for masks, and these are tasks: leave it out")
         return FewShot(data, metric)
     if isinstance(data, Data) and train is not None:
         raise RequestError("this Data is loaded and split already: give train to fallow.data.load instead")
     loaded = load(data, train=train, **how)
-    return (Labelled if loaded.unlabelled is None else SemiLabelled)(loaded, metric)
+    return (Labelled if loaded.unlabelled is None else SemiLabelled)(loaded, metric, loss)

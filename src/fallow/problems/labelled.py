@@ -16,10 +16,12 @@ from fallow.base.errors import RequestError
 from fallow.data import Data, Examples, Files, Stream, stream
 from fallow.data.leaks import uneven
 from fallow.data.stream import Cast, Changed
+from fallow.data.texts import to_strings
 from fallow.evaluate.score import right
 from fallow.models import Inputs
 from fallow.models.cut import Cut, Front
 from fallow.models.features import front_features
+from fallow.models.reading import Reading, Tokens
 from fallow.models.scaled import Scaled
 from fallow.problems.problem import Criterion, Network, Problem
 from fallow.weights.layers import untouched
@@ -53,8 +55,11 @@ class Labelled(Problem):
     """A model learns to give the target of an example."""
 
     cut: Cut | None = None  # where some layers are frozen
+    tokens: Tokens | None = None  # what a network that reads texts makes of them
 
-    def __init__(self, data: Data, metric: str | None = None) -> None:
+    def __init__(self, data: Data, metric: str | None = None, loss: str | None = None) -> None:
+        if loss is not None:
+            data = replace(data, target=data.target.minimising(loss))
         self.data, self.target = data, data.target
         y = getattr(data.train, "y", None)
         if data.target.kind == "classes" and isinstance(y, Tensor) and (shares := uneven(y, data.classes)):
@@ -76,6 +81,12 @@ class Labelled(Problem):
     def network(self, model: nn.Module | str | None, size: int | None = None) -> Network:
         """The network; one that was trained before sees images in the size and on the scale that it knows."""
         found = super().network(model)
+        tokens = getattr(found.module, "tokens", None)
+        if self.data.texts != (tokens is not None):
+            reads = "texts, and these are none" if tokens else "no texts: take bag, or hf:FOLDER of a network that does"
+            raise RequestError(f"{found.described} reads {reads}")
+        if tokens is not None:
+            self.data, self.tokens = _tokenised(self.data, tokens), tokens
         inputs: Inputs | None = getattr(found.module, "inputs", None)
         if inputs is None:
             if size is not None:
@@ -90,6 +101,8 @@ class Labelled(Problem):
 
     @property
     def default_model(self) -> str:
+        if self.data.texts:
+            return "bag"
         return "unet" if self.target.kind == "dense" else models.default(self.data.shape)
 
     def freeze(self, network: nn.Module, at: str | int | float) -> nn.Module:
@@ -161,7 +174,18 @@ class Labelled(Problem):
 
     def finished(self, model: nn.Module) -> nn.Module:
         model = model if self.cut is None else self.cut.joined(model)
+        if self.tokens is not None:
+            return Reading(model, self.tokens)
         return Scaled(model, self.data.mean, self.data.std, self.data.size)
+
+
+def _tokenised(data: Data, tokens: Tokens) -> Data:
+    """Texts as what a network makes of them; tokens stay as they are."""
+    parts = {name: part for name in ("train", "val", "test") if (part := getattr(data, name)) is not None}
+    if parts["train"].x.dtype == torch.int64:
+        return data
+    made: dict[str, Any] = {name: Examples(tokens(to_strings(part.x)), part.y) for name, part in parts.items()}
+    return replace(data, **made)
 
 
 def _workers(part: Any) -> int:

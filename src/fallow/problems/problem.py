@@ -107,5 +107,6 @@ class Problem(ABC):
             "normalisation": data.normalisation(),  # to use the model on other images
             "origin": data.origin,  # to load the data again
             "pictures": data.pictures,
+            "texts": getattr(data, "texts", False),
             "table": None if (table := getattr(data, "table", None)) is None else table.describe(),
         }

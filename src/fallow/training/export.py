@@ -91,6 +91,10 @@ def export(
     """
     path, chosen = _asked(Path(run), to, format)
     predictor = Predictor(run, weights, model)
+    if not isinstance(predictor.scaled, Scaled):
+        raise RequestError(
+            f"{run} reads texts, and no graph does: use fallow.Predictor, or export its network in Python"
+        )
     answers = Answers(predictor.scaled.cpu(), predictor.target, predictor.temperature, predictor.shape)
     answers.eval().requires_grad_(False)
     kind = torch.uint8 if predictor.pictures else torch.float32

@@ -29,6 +29,7 @@ from fallow.core.record import RunFolder
 from fallow.core.settings import Settings
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
+from fallow.models.reading import Reading
 from fallow.models.scaled import Scaled
 from fallow.problems import Labelled, as_problem
 from fallow.training import augmentation, recipes
@@ -67,7 +68,7 @@ class Result:
     @property
     def network(self) -> nn.Module:
         """The module that was trained, without the scaling of its inputs."""
-        return self.model.network if isinstance(self.model, Scaled) else self.model
+        return self.model.network if isinstance(self.model, Scaled | Reading) else self.model
 
     def best_state(self) -> dict[str, Tensor]:
         """The weights that were best on validation, as the model's state; without validation the last."""
@@ -132,7 +133,8 @@ def fit(
         ``Tasks`` for few-shot methods (see :func:`fallow.fewshot`).
     method : a method or its name with settings (``"seal:scale=0.1"``, ``"llf+sagd"``).
     optimizer : "sgd", "adamw", an optimiser over the model's parameters, or a function that makes one.
-    loss : of (output, targets); by default that of the target, cross-entropy with label smoothing for classes.
+    loss : of (output, targets); by default that of the target, cross-entropy with label smoothing for classes. For
+        masks also by name: "dice", "dice+cross-entropy".
     metric : what decides which weights are best, "accuracy" for classes, "rmse" for numbers, …
     weights : a file of pretrained weights to start from.
     redraw_from : "weights" (what is re-drawn gets its pretrained values back, a new head is drawn), or "init".
@@ -178,13 +180,15 @@ def prepare(
     run = RunOptions(**{f.name: asked.pop(f.name) for f in dataclasses.fields(RunOptions) if f.name in asked})
     if isinstance(optimizer, str):
         asked["optimizer"] = optimizer
+    if isinstance(loss, str):
+        asked["loss"], loss = loss, None
     settings = Settings.of(**asked)
     if run.resume and run.out is None:
         raise RequestError("resume needs out: the folder of the run to resume")
     method = methods.build(method)
     engine = run.engine or make_engine(run.device, run.devices, settings.precision)
     torch.manual_seed(mix(settings.seed, 0))
-    problem = as_problem(data, seed=settings.seed, metric=settings.metric, **how)
+    problem = as_problem(data, seed=settings.seed, metric=settings.metric, loss=settings.loss, **how)
     method = problem.accept(method)
     if model is None and isinstance(problem, Labelled):
         model, asked = recipes.training(problem.data, method, None, asked)

@@ -21,7 +21,7 @@ class FitOptions(TypedDict, total=False):
     """What ``fit`` takes besides model, data and method: see there, and in :class:`fallow.Settings`."""
 
     optimizer: str | torch.optim.Optimizer | Callable[[list[nn.Parameter]], torch.optim.Optimizer]
-    loss: Criterion | None
+    loss: Criterion | str | None
     weights: str | Path | None
     init: Any
     train: int | None

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from fallow import models
 from fallow.base.errors import RequestError, unknown
-from fallow.data.given import from_paths, shaped
+from fallow.data.given import from_paths, from_texts, shaped
 from fallow.data.layout import DARK, numeric
 from fallow.data.tables import Table
 from fallow.data.targets import Target
+from fallow.models.reading import Reading
 from fallow.models.scaled import Scaled
 from fallow.models.yardsticks import rebuilt
 
@@ -84,7 +85,7 @@ class Predictor:
         file = folder / f"{weights}.safetensors"
         network = model if isinstance(model, nn.Module) else None
         if network is None and "yardstick" not in record:
-            network = _build(record, model, self.shape, self.target, folder)
+            network = _build(record, model, self.shape, self.target, folder)  # type: ignore[arg-type]  # no module here
         if not file.exists():
             raise RequestError(f"{folder} has no {file.name}: the run is not finished: resume it first")
         if network is None:
@@ -93,9 +94,12 @@ class Predictor:
             report = models.load_weights(network, file)
             if report.missing or report.wrong_shape:
                 raise RequestError(f"{file} lacks {(report.missing + report.wrong_shape)[0]}: it is of another model")
+        self.texts: bool = record.get("texts", False)
         statistics = record["normalisation"] or {}
         mean, std = (torch.tensor(statistics[key]) if key in statistics else None for key in ("mean", "std"))
-        self.scaled = Scaled(network, mean, std, statistics.get("size")).eval()
+        self.scaled: Scaled | Reading = Scaled(network, mean, std, statistics.get("size")).eval()
+        if self.texts and "yardstick" not in record:
+            self.scaled = Reading(network, network.tokens).eval()  # type: ignore[arg-type]
 
     @property
     def model(self) -> nn.Module:
@@ -105,7 +109,7 @@ class Predictor:
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
         """The model's output for examples as the data held them (uint8 images, or float features)."""
-        if tuple(x.shape[1:]) != self.shape:
+        if tuple(x.shape[1:]) != self.shape and not (self.texts and x.shape[1] == self.shape[0]):
             raise RequestError(f"examples have shape {tuple(x.shape[1:])}: the model was trained on {self.shape}")
         self._check_scale(x)
         device = next((p.device for p in self.model.parameters()), None)
@@ -114,11 +118,15 @@ class Predictor:
     def __call__(self, examples: Any) -> Predictions:
         """A prediction for each file (images; .npz, .npy and .csv have many examples), or each example of an array.
 
+        A model of texts takes arrays of strings (N, or N×2 for pairs), .npz and .txt files of them, a text a line.
+
         Paths may be folders. What cannot be read is left out and told of in ``failed``.
         """
         if isinstance(examples, str | Path):
             examples = [examples]
-        if isinstance(examples, Tensor | np.ndarray):
+        if self.texts:
+            names, x, failed = from_texts(examples, self.shape[0])
+        elif isinstance(examples, Tensor | np.ndarray):
             x = shaped(numeric(examples, "x"), self.shape)
             if not x.isfinite().all():
                 raise RequestError("x has gaps or values that are not finite: fill them, or leave those rows out")
@@ -144,6 +152,8 @@ class Predictor:
 
     def _check_scale(self, x: Tensor) -> None:
         """Refuse images of another scale than those that the model was trained on."""
+        if not isinstance(self.scaled, Scaled):
+            return
         mean, std = self.scaled.mean, self.scaled.std
         if len(self.shape) != 3 or mean is None or std is None or not len(x):
             return

@@ -66,6 +66,8 @@ class Row:
     more: dict[str, Any] = field(default_factory=dict)  # other than TRAINING
 
 
+ADAM: dict[str, Any] = {"optimizer": "adamw", "weight_decay": 1e-2, "augment": "none", "label_smoothing": 0.0}
+
 #                         model                                 rate   seen    epochs   minutes
 TABLE = {
     "tiny images":    Row("scnn:width=16,dense=128,norm=batch", 0.10, 23_000, (20, 200), 2, {"batch_size": 64}),
@@ -73,9 +75,11 @@ TABLE = {
     "colour images":  Row("resnet18:width=16", 0.10, 100_000, (60, 100), 8),
     "signals":        Row("scnn:width=16,dense=128,norm=batch", 0.10, 48_000, (30, 200), 4),
     "tables":         Row("mlp:norm=batch", 0.05, 48_000, (30, 200), 2, {"weight_decay": 1e-2, "augment": "none"}),
+    "texts":          Row("bag", 0.001, 48_000, (10, 40), 4, ADAM),
     "masks":          Row("unet", 0.01, 20_000, (30, 100), 8, {"augment": "auto"}),
     "other":          Row("mlp:norm=batch", 0.05, 48_000, (30, 200), 4, {"augment": "none"}),
 }  # fmt: skip
+FINE = 2e-5  # the rate at which a network that reads texts is tuned (Devlin et al. 2019)
 CAREFUL = 0.01  # the rate of a network that is no row's own and has no norms, or was trained before
 
 
@@ -108,7 +112,7 @@ def recipe(
     >>> found["model"], found["lr"], found["generations"] * found["epochs"]
     ('scnn:width=16,dense=128,norm=batch', 0.1, 20)
     """
-    row = TABLE["masks" if data.target.kind == "dense" else kind_of(data.shape)]
+    row = TABLE["texts" if data.texts else "masks" if data.target.kind == "dense" else kind_of(data.shape)]
     model = row.model if model is None else model
     settings = TRAINING | row.more
     least, most = row.epochs
@@ -120,10 +124,11 @@ def recipe(
     each = max(1, round(epochs / GENERATIONS))
     pretrained = getattr(network, "inputs", None) is not None
     own = model == row.model or (_normed(network) and not pretrained)
-    if pretrained or data.val is None or not isinstance(data.train, Examples | Files):
+    careful = FINE if data.texts else CAREFUL
+    if pretrained or data.val is None or data.texts or not isinstance(data.train, Examples | Files):
         settings["augment"] = "auto"  # nothing to choose by, or the trials would cost more than they tell
     return {
-        "model": model, "generations": GENERATIONS, "epochs": each, "lr": row.lr if own else CAREFUL,
+        "model": model, "generations": GENERATIONS, "epochs": each, "lr": row.lr if own else careful,
         "evaluate_every": max(1, GENERATIONS * each // 40),
     } | settings  # fmt: skip
 
@@ -176,7 +181,7 @@ def seconds(network: nn.Module | None, data: Data, batch_size: int) -> float:
     inputs = getattr(network, "inputs", None)
     if inputs is not None:
         shape = (shape[0], inputs.fast or inputs.size, inputs.fast or inputs.size)
-    work = 0 if network is None else 3 * operations(network, shape)
+    work = 0 if network is None or data.texts else 3 * operations(network, shape)
     return examples * work / SPEED + -(-examples // batch_size) * STEP
 
 

@@ -8,8 +8,8 @@ extra trees      300 trees (Geurts et al. 2006), up to 1,024 values          bag
 boosted trees    histogram boosting (Ke et al. 2017), of tables              boosted, takes inputs as they are
 ===============  ==========================================================  ==============================
 
-``inputs`` are raw values, or what lite0, which knows ImageNet's photographs, makes of pictures. Masks have the majority
-alone.
+``inputs`` are raw values, or what lite0, which knows ImageNet's photographs, makes of pictures. Masks and texts
+have the majority alone.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def yardsticks(data: Data, *, metric: str | None = None, seed: int = 0) -> list[
     >>> [each.name for each in yardsticks(load("digits", train=50))]
     ['majority', 'logistic', 'k-NN', 'extra trees']
     """
-    if data.target.kind == "dense" or not _fits(data):
+    if data.target.kind == "dense" or data.texts or not _fits(data):
         return [_majority(data, _answers(data))]
     parts = _all(data)
     found = on_features(parts, data.target, metric=metric, seed=seed, table=len(data.shape) == 1)

@@ -16,6 +16,7 @@ from fallow.data import Data
 from fallow.data.tables import Table
 from fallow.diagnose.subjects import finished, record_of
 from fallow.models.frozen import Frozen
+from fallow.models.scaled import Scaled
 from fallow.problems import as_problem
 from fallow.training.predict import Predictor
 from fallow.weights.blocks import head_of
@@ -107,6 +108,8 @@ def frozen(backbone: Backbone, data: Data, trusted: Collection[str] = (), size: 
         assert backbone.weights is not None
         run = Predictor(backbone.source, backbone.weights, named)
         _same_columns(run.table, data.table)
+        if not isinstance(run.scaled, Scaled):
+            raise RequestError(f"{backbone.source} reads texts, whose features are not transferred: give one of images")
         alike = run.pictures and data.pictures
         mean, std = (run.scaled.mean, run.scaled.std) if alike else _spread(data, run.shape[0])
         found = Frozen(run.model, run.shape, mean, std, run.scaled.size)

@@ -13,10 +13,15 @@ from fallow.base.machine import memory
 from fallow.data.arrays import from_arrays
 from fallow.data.groups import numbered, read_groups
 from fallow.data.parts import Parts
+from fallow.data.texts import is_text
 
-XS = ("x", "images", "image", "data", "features", "inputs")
 YS = ("y", "labels", "label", "targets", "target")
-SPLITS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
+TEXTS = (  # the first text of an example, and the second if there is one
+    ("s1", "sentence1", "text1", "premise", "question"),
+    ("s2", "sentence2", "text2", "hypothesis", "answer"),
+)
+XS = ("x", "images", "image", "data", "features", "inputs", "texts", "text", "sentence", *TEXTS[0])
+SPLITS = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
 NAMES = ("class_names", "classes", "label_names", "names")
 
 
@@ -24,9 +29,10 @@ def npz(path: Path, target: str | None = None, as_: str | None = None, groups: A
     """Read x_train, y_train, perhaps x_val, y_val, x_test, y_test, or just x, y; other arrays are left alone.
 
     Instead of x: images, data, features, inputs; instead of y: labels, targets; the part before or after
-    (train_images); small or capital letters. An array of class names is used where it fits the labels. ``target``
-    is the kind of y, ``as_`` that of x, where they are not to be guessed; ``groups`` names the array of groups, which
-    may have parts too (groups_train), or is one.
+    (train_images); small or capital letters. Strings are texts: x, text, sentence, or pairs of them, s1 and s2
+    (sentence1 and sentence2, premise and hypothesis). An array of class names is used where it fits the labels.
+    ``target`` is the kind of y, ``as_`` that of x, where they are not to be guessed; ``groups`` names the array of
+    groups, which may have parts too (groups_train), or is one.
     """
     try:
         with path.open("rb") as file:  # which NumPy would leave open where the archive is damaged
@@ -52,7 +58,7 @@ def _parts(path: Path, archive: Any, target: str | None, as_: str | None, groups
         )
     _fits(path, archive, [key for pair in keys.values() if pair is not None for key in pair])
     pairs = {
-        part: (_read(path, archive, pair[0]), _read(path, archive, pair[1]))
+        part: (examples_of(path, archive, found, pair[0]), _read(path, archive, pair[1]))
         for part, pair in keys.items()
         if pair is not None
     }
@@ -109,6 +115,23 @@ def _pair(path: Path, found: dict[str, str], spellings: tuple[str, ...]) -> tupl
         if x or y:
             raise RequestError(f"{path} holds {x or y} without its {'labels' if x else 'examples'}: save both")
     return None
+
+
+def examples_of(path: Path, archive: Any, found: dict[str, str], key: str) -> Any:
+    """The array of examples; of texts N×2 where there is the second array of a pair."""
+    x = _read(path, archive, key)
+    if not is_text(x):
+        return x
+    twins = (key.lower().replace(first, second) for first, second in zip(*TEXTS, strict=True) if first in key.lower())
+    twin = next((found[name] for name in twins if name in found), None)
+    if twin is None:
+        return x
+    others = _read(path, archive, twin)
+    if others.shape != x.shape or not is_text(others):
+        raise RequestError(
+            f"{key} and {twin} in {path} are no pairs of texts: {x.dtype} {x.shape} and {others.dtype} {others.shape}"
+        )
+    return np.stack([x, others], 1)
 
 
 def _keys(name: str, split: str) -> tuple[str, ...]:

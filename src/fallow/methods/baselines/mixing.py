@@ -98,6 +98,8 @@ class CutMix(Mixing):
             raise RequestError(f"probability is {self.probability}: it must be above 0 and at most 1")
 
     def refuses(self, problem: Problem) -> str:
+        if getattr(problem.data, "texts", False):
+            return "cuts boxes from images or signals, and these are texts: use dropout"
         if len(problem.data.shape) < 2:
             return f"cuts boxes from images or signals, not from shape {tuple(problem.data.shape)}: use mixup"
         return ""

@@ -1,0 +1,70 @@
+"""Texts as tensors: their UTF-8 bytes, int8 N × K × L, for K texts an example (a sentence, or a pair of sentences).
+
+So they are split, shared out and identified as all examples are. A network reads *tokens*: whole numbers N × 3 × L, the
+rows of which are the tokens' numbers, 1 where there is one and 0 where there is padding, and which text they are of.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fallow.base.errors import RequestError
+
+IDS, MASK, SEGMENT = range(3)  # the rows of tokens
+LONGEST = 1 << 16  # bytes of a text that are kept; no network here reads more
+
+
+def is_text(array: Any) -> bool:
+    """Whether an array holds strings."""
+    return isinstance(array, np.ndarray) and array.dtype.kind in "US"
+
+
+def as_bytes(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
+    """Arrays of strings, N or N×K, as bytes N × K × L; zeros fill them up to the longest of all.
+
+    >>> as_bytes({"train": np.array(["a", "né"])})["train"]
+    tensor([[[ 97,   0,   0]],
+    <BLANKLINE>
+            [[110, -61, -87]]], dtype=torch.int8)
+    """
+    each = {part: _bytes(part, array) for part, array in arrays.items()}
+    longest = min(LONGEST, max(1, *(rows.shape[2] for rows in each.values())))
+    room = {part: ((0, 0), (0, 0), (0, max(0, longest - rows.shape[2]))) for part, rows in each.items()}
+    return {
+        part: torch.from_numpy(np.pad(rows[..., :longest], room[part]).view(np.int8)) for part, rows in each.items()
+    }
+
+
+def to_strings(x: Tensor) -> list[tuple[str, ...]]:
+    """The texts of every example; what was cut in the middle of a letter loses that letter.
+
+    >>> to_strings(as_bytes({"train": np.array([["is it?", "it is"]])})["train"])
+    [('is it?', 'it is')]
+    """
+    rows = [[bytes(text).rstrip(b"\0") for text in example] for example in x.cpu().numpy().view(np.uint8)]
+    return [tuple(text.decode("utf-8", errors="ignore") for text in example) for example in rows]
+
+
+def trimmed(tokens: Tensor) -> Tensor:
+    """A batch of tokens without the columns that are padding in all of it.
+
+    >>> trimmed(torch.tensor([[[5, 6, 0], [1, 1, 0], [0, 0, 0]]])).shape
+    torch.Size([1, 3, 2])
+    """
+    return tokens[..., : max(1, int(tokens[:, MASK].any(0).sum()))]
+
+
+def _bytes(part: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Strings as bytes N × K × L."""
+    if not is_text(array) or array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] not in (1, 2)):
+        raise RequestError(f"x of {part} is {array.dtype} of shape {array.shape}: give a text for each example, or two")
+    if array.dtype.kind == "U":
+        array = np.char.encode(array, "utf-8")
+    width = array.dtype.itemsize
+    rows = np.ascontiguousarray(array).view(np.uint8) if width else np.zeros(array.size, np.uint8)
+    return rows.reshape(len(array), -1, max(1, width))

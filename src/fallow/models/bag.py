@@ -1,0 +1,74 @@
+"""A bag of words: what to take for texts when nothing else is named."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fallow.data.texts import IDS, MASK, SEGMENT
+from fallow.models.base import Model
+from fallow.models.blocks import expect_shape, sequential
+
+WORD = re.compile(r"\w+|[^\w\s]")
+
+
+class Bag(Model):
+    """The mean embedding of the words of a text, a hidden layer, and a head; any language that parts its words.
+
+    Words have no list: each goes to one of ``words`` rows of the embedding by a hash of its letters, small ones. Of a
+    pair of texts with means u and v the hidden layer sees u, v, |u − v| and u∘v (Conneau et al. 2017).
+
+    >>> net = Bag((2, 100), 3)
+    >>> net(net.tokens([("a dog", "a cat"), ("it rains", "it does not")])).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        *,
+        words: int = 16384,
+        width: int = 64,
+        hidden: int = 128,
+        length: int = 512,
+        init: str = "he",
+    ) -> None:
+        super().__init__(init)
+        expect_shape("bag", shape, ranks=(2,))
+        self.pairs, self.words, self.length = shape[0] > 1, words, length
+        self.embedding = nn.Embedding(words, width)
+        self.hidden = sequential(linear=nn.Linear(4 * width if self.pairs else width, hidden), relu=nn.ReLU())
+        self.blocks = ("embedding", "hidden")
+        self.head = nn.Linear(hidden, classes)
+        self.start()
+
+    def tokens(self, texts: Sequence[tuple[str, ...]]) -> Tensor:
+        """The rows of the embedding for the first words of every text, N × 3 × L (see `fallow.data.texts`)."""
+        each = [[WORD.findall(text.lower())[: self.length] for text in example] for example in texts]
+        longest = max(1, *(sum(map(len, example)) for example in each))
+        found = torch.zeros(len(each), 3, longest, dtype=torch.long)
+        for row, example in zip(found, each, strict=True):
+            numbers = [
+                (zlib.crc32(word.encode()) % self.words, 1, k) for k, text in enumerate(example) for word in text
+            ]
+            if numbers:
+                row[:, : len(numbers)] = torch.tensor(numbers).T
+        return found
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """A logit for each class."""
+        vectors = self.embedding(tokens[:, IDS])
+        means = [self._mean(vectors, tokens[:, MASK] * (tokens[:, SEGMENT] == k)) for k in range(1 + self.pairs)]
+        if self.pairs:
+            u, v = means
+            means = [u, v, (u - v).abs(), u * v]
+        return self.head(self.hidden(torch.cat(means, 1)))
+
+    def _mean(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        weights = mask / mask.sum(1, keepdim=True).clamp_min(1)
+        return torch.einsum("nlw,nl->nw", vectors, weights.to(vectors.dtype))
