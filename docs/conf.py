@@ -60,7 +60,8 @@ html_theme_options = {
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],
 }
-html_sidebars = {"index": []}
+html_sidebars = {page: [] for page in ("index", "start", "which", "evidence", "reference")}
+maximum_signature_line_length = 100
 
 
 def _a_real_report() -> None:
