@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
 from fallow.base.errors import RequestError
@@ -71,19 +72,6 @@ def test_agrees_with_the_own_loop(method: str, tmp_path: Path) -> None:
     assert_close(net.state_dict(), own_loop(method))
 
 
-@pytest.mark.parametrize("method", ["sam", "fam:strength=0.01", "llf+fam"])
-def test_micro_batches_are_one_batch(method: str, tmp_path: Path) -> None:
-    """Two of half the size give what one gives: penalties are scaled as the loss is, SAM climbs along their mean."""
-    found = []
-    for size in (BATCH, BATCH // 2):
-        net = network()
-        net.one[1] = nn.Identity()  # a batch norm would see other batches
-        options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": BATCH // size}
-        trained(method, tmp_path, net, max_grad_norm=0.5, **options)
-        found.append(net.state_dict())
-    assert_close(*found)
-
-
 def bert(dropout: float = 0.1) -> nn.Module:
     torch.manual_seed(0)
     config = transformers.BertConfig(
@@ -112,6 +100,40 @@ def images() -> Named:
     drawn = torch.Generator().manual_seed(0)
     pixels, labels = torch.randn(24, 1, 8, 8, generator=drawn), torch.randint(3, (24,), generator=drawn)
     return Named(pixel_values=pixels, labels=labels)
+
+
+def plain() -> nn.Module:
+    """A batch norm would see other batches."""
+    net = network()
+    net.one[1] = nn.Identity()
+    return net
+
+
+class Counted(nn.Module):
+    """Gives its loss as a share of all items of the step, as language models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = plain()
+
+    def forward(self, x: Tensor, labels: Tensor | None = None, num_items_in_batch: Any = None, **_: Any) -> Any:
+        logits = self.inner(x)
+        if labels is None:
+            return logits
+        return {"loss": cross_entropy(logits, labels, reduction="sum") / num_items_in_batch, "logits": logits}
+
+
+@pytest.mark.parametrize("make", [plain, Counted])
+@pytest.mark.parametrize("method", ["sam", "llf+fam:strength=0.01"])
+def test_micro_batches_are_one_batch(method: str, make: Any, tmp_path: Path) -> None:
+    """Two of half the size give what one gives: a penalty is scaled as the loss is, SAM climbs along their mean."""
+    found = []
+    for size in (BATCH, BATCH // 2):
+        options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": BATCH // size}
+        model = make()
+        trained(method, tmp_path, model, max_grad_norm=0.5, **options)
+        found.append(model.state_dict())
+    assert_close(*found)
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,11 @@ class Guest(Context):
                     self.method.end_generation(self)
         return loss
 
+    @property
+    def logged(self) -> dict[str, float]:
+        """The numbers that the method gave of this epoch, for the host's log."""
+        return {f"fallow/{name}": float(v) for name, v in self.row.items() if isinstance(v, int | float)}
+
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Inside, the model holds what is to be evaluated."""

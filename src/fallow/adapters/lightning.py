@@ -133,9 +133,7 @@ class Fallow(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self.guest is not None
-        found = {f"fallow/{k}": float(v) for k, v in self.guest.row.items() if isinstance(v, int | float)}
-        if found:
-            pl_module.log_dict(found)
+        pl_module.log_dict(self.guest.logged)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The module is left with the weights that were evaluated."""

@@ -207,6 +207,5 @@ class _Epochs(TrainerCallback):
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         guest = self.trainer.guest
         assert guest is not None
-        found = {f"fallow/{k}": float(v) for k, v in guest.row.items() if isinstance(v, int | float)}
-        if found:
-            self.trainer.log(found)
+        if guest.logged:
+            self.trainer.log(guest.logged)
