@@ -129,7 +129,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, Valid]]] = {
             "--steps": whole(1, 1000), "--rate": ABOVE, "--clip": ABOVE, "--seed": SEED, "--device": DEVICE,
             "--checkpoint-every": FROM_0, "--threads": whole(1, os.cpu_count() or 1), "--devices": one_of("1"),
             "--model": MLP, "--method": one_of("maml", "l2f"), "--splits": one_of(), "--weights": one_of(),
-            "--schedule": one_of("cosine", "constant", "plateau"),
+            "--schedule": one_of("cosine", "constant", "plateau"), "--data-dir": one_of(),
         },
     ),
     "diagnose": (

@@ -36,7 +36,7 @@ def small_tasks(classes: int = 24, seed: int = 0) -> Episodes:
     y = torch.arange(classes).repeat_interleave(6)
     noise = torch.randint(0, 256, (len(y), 1, 8, 8), generator=draw)
     x = ((2 * patterns[y] + noise) // 3).to(torch.uint8)
-    return Episodes(name="patterns", x=x, y=y, ways=3, shots=1, queries=3, model="scnn", val_tasks=12, test_tasks=20)
+    return Episodes(name="patterns", x=x, y=y, ways=3, shots=1, queries=3, model="scnn", val_tasks=12, test_tasks=60)
 
 
 @pytest.fixture(scope="session")

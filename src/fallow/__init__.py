@@ -16,18 +16,21 @@ if TYPE_CHECKING:
     from fallow.core.settings import Settings
     from fallow.data import Data
     from fallow.data.environments import Environment, Navigation
-    from fallow.data.tasks import Episodes, Sinusoid, Tasks
+    from fallow.data.tasks import Episodes, Mixture, Sinusoid, Tasks
     from fallow.flatness import Watch, relative_flatness
     from fallow.hypergradients.implicit import hypergradient
     from fallow.methods import (
         ANIL,
+        BOIL,
         DSD,
         EMA,
         FAM,
         FC,
+        IMAML,
         IMP,
         KELS,
         L2F,
+        LEO,
         LLF,
         LPFT,
         LW,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
         MetaSGD,
         Mixup,
         MultiStepLoss,
+        MuMoMAML,
         Normal,
         Probe,
         ProtoNet,
@@ -99,7 +103,7 @@ _HOMES = {
     "fallow.core.settings": ("Settings",),
     "fallow.data": ("Data",),
     "fallow.data.environments": ("Environment", "Navigation"),
-    "fallow.data.tasks": ("Episodes", "Sinusoid", "Tasks"),
+    "fallow.data.tasks": ("Episodes", "Mixture", "Sinusoid", "Tasks"),
     "fallow.training.fit": ("Result", "fit"),
     "fallow.adapters.host": ("Guest",),
     "fallow.flatness": ("Watch", "relative_flatness"),
@@ -110,6 +114,7 @@ _HOMES = {
         "ConfidenceNetwork", "FixMatch", "ImplicitDecay", "Long", "Normal", "Rescale", "Restart", "ANIL", "L2F",
         "MAML", "MAMLPPO", "MAMLTRPO", "Finetune", "LearnedRates", "MetaSGD", "MultiStepLoss", "ProtoNet", "EMA",
         "SWA", "Mixup", "CutMix", "Dropout", "Balanced", "Baseline", "LPFT", "Probe",
+        "BOIL", "IMAML", "LEO", "MuMoMAML",
     ),
     "fallow.training.control": ("ControlResult", "reinforce"),
     "fallow.training.meta": ("FewShotResult", "fewshot"),
@@ -139,13 +144,14 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LPFT", "LW", "MAML", "MAMLPPO", "MAMLTRPO", "SAGD",
-    "SAM", "SEAL", "SWA", "WELS", "WELSR", "Balanced", "Baseline", "BornAgain", "ConfidenceNetwork", "ControlResult",
-    "CutMix", "Data", "Dropout", "Environment", "Episodes", "FallowError", "FewShotResult", "Finetune", "FixMatch",
-    "Guest", "ImplicitDecay", "LearnedRates", "Learner", "Long", "MetaSGD", "Method", "Mixup", "MultiStepLoss",
-    "Navigation", "Normal", "Partition", "Prediction", "Predictor", "Probe", "ProtoNet", "RequestError", "Rescale",
-    "Restart", "Result", "Settings", "Sinusoid", "Tasks", "Transfer", "Tuned", "Watch", "WorkError", "adapt", "anneal",
-    "ascend", "attenuate", "climb", "compare", "descend", "export", "fewshot", "fit", "hypergradient", "insert_norms",
-    "kernel_mask", "mask", "matrices", "norms", "perturbed", "random_mask", "redraw", "reinforce", "relative_flatness",
-    "rescale", "reset_state", "slim", "smallest", "split_groups", "statistics_kept", "transfer", "tune",
+    "ANIL", "BOIL", "DSD", "EMA", "FAM", "FC", "IMAML", "IMP", "KELS", "L2F", "LEO", "LLF", "LPFT", "LW", "MAML",
+    "MAMLPPO", "MAMLTRPO", "SAGD", "SAM", "SEAL", "SWA", "WELS", "WELSR", "Balanced", "Baseline", "BornAgain",
+    "ConfidenceNetwork", "ControlResult", "CutMix", "Data", "Dropout", "Environment", "Episodes", "FallowError",
+    "FewShotResult", "Finetune", "FixMatch", "Guest", "ImplicitDecay", "LearnedRates", "Learner", "Long", "MetaSGD",
+    "Method", "Mixture", "Mixup", "MuMoMAML", "MultiStepLoss", "Navigation", "Normal", "Partition", "Prediction",
+    "Predictor", "Probe", "ProtoNet", "RequestError", "Rescale", "Restart", "Result", "Settings", "Sinusoid", "Tasks",
+    "Transfer", "Tuned", "Watch", "WorkError", "adapt", "anneal", "ascend", "attenuate", "climb", "compare", "descend",
+    "export", "fewshot", "fit", "hypergradient", "insert_norms", "kernel_mask", "mask", "matrices", "norms",
+    "perturbed", "random_mask", "redraw", "reinforce", "relative_flatness", "rescale", "reset_state", "slim",
+    "smallest", "split_groups", "statistics_kept", "transfer", "tune",
 ]  # fmt: skip

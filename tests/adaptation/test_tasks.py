@@ -9,9 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from fallow import Episodes, RequestError, Sinusoid
+from fallow import Episodes, Mixture, RequestError, Sinusoid
 from fallow.data.tasks.episodes import turn
 from fallow.data.tasks.load import load_tasks
+from fallow.data.tasks.mixture import KINDS as MIXED
 
 
 def labelled(classes: int = 12, each: int = 6, side: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,6 +48,57 @@ def test_episodes_have_distinct_classes_and_distinct_examples() -> None:
             ids = support[task, :, 1].tolist() + query[task, :, 1].tolist()
             assert len(set(ids)) == len(ids)
         assert set(support[..., 0].flatten().tolist()) == set(held)  # all classes come up
+
+
+def test_tasks_that_judge_show_every_class_equally_often() -> None:
+    x, y = labelled(classes=20)
+    tasks = Episodes(x=x, y=y, splits={"train": range(8), "test": range(8, 20)}, ways=3, shots=1, queries=2)
+    support = raw(tasks, tasks.draw("test", 0, 64)[0])[:, :, 0, 0, 0]
+    assert support.flatten().bincount()[8:].tolist() == [16] * 12
+    assert all(len(set(row)) == 3 for row in support.tolist())
+    other = tasks.changed(seed=1).draw("test", 0, 64)[0]
+    assert not torch.equal(raw(tasks, other), raw(tasks, tasks.draw("test", 0, 64)[0]))  # which, is still drawn
+
+
+def test_tasks_known_by_name_have_their_class_splits(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    x, y = draw.integers(0, 256, (60, 16, 16, 3), dtype=np.uint8), np.repeat(np.arange(10), 6)
+    np.savez(tmp_path / "cifar100.npz", x_train=x, y_train=y, class_names=[f"kind {i}" for i in range(10)])
+    with pytest.raises(RequestError, match="does not say which classes fc100 holds out"):
+        load_tasks("fc100", data_dir=tmp_path)
+    held = {"train": [0, 1, 2, 3], "val": ["kind 4", "kind 5"], "test": [6, 7, 8, 9]}
+    (tmp_path / "cifar100_fewshot_splits.json").write_text(json.dumps({"splits": {"fc100": held}}))
+    tasks = load_tasks("fc100", data_dir=tmp_path, ways=2)
+    assert tasks.name == "fc100"
+    assert tasks.describe()["splits"] == {"train": [0, 1, 2, 3], "val": [4, 5], "test": [6, 7, 8, 9]}
+    assert (tasks.model, tasks.recipe.steps) == ("conv4:width=32", 1)
+    with pytest.raises(RequestError, match="cifar-fs is not installed: give --data-dir, a folder with cifar100"):
+        load_tasks("cifar-fs")
+    with pytest.raises(RequestError, match="has no images of omniglot: it should hold omniglot28"):
+        load_tasks("omniglot", data_dir=tmp_path)
+
+
+def test_a_mixture_holds_its_kinds_alike_and_as_the_paper_has_them() -> None:
+    tasks = Mixture(shots=5, of="/".join(MIXED), noise=0.0)
+    kinds, curves, x, noise = tasks.block("test", torch.Generator().manual_seed(0))
+    assert kinds.bincount().tolist() == [13, 13, 13, 13, 12]
+    assert not noise.any()
+    y = tasks.answers(kinds, curves, x)
+    shapes = {
+        "sinusoid": lambda x, c: math.sin(x - c), "linear": lambda x, c: x, "tanh": lambda x, c: math.tanh(x - c),
+        "quadratic": lambda x, c: (x - c) ** 2, "abs": lambda x, c: abs(x - c),
+    }  # fmt: skip
+    for i in range(10):
+        a, c, b = curves[i].tolist()
+        right = a * shapes[MIXED[kinds[i]]](float(x[i, 3]), c) + b
+        assert float(y[i, 3]) == pytest.approx(right, abs=1e-5)
+    parabolas = curves[kinds == MIXED.index("quadratic"), 0]
+    assert parabolas.min() < 0 < parabolas.max()
+    assert parabolas.abs().max() <= 0.15
+    noisy = load_tasks("mixture:of=linear/tanh,noise=0.5", shots=3).draw("train", 0, 64)
+    assert noisy[0].shape == (64, 3, 1)
+    with pytest.raises(RequestError, match="unknown kind of curve 'tan'"):
+        load_tasks("mixture:of=tan")
 
 
 def test_a_task_depends_on_seed_split_and_number_alone() -> None:

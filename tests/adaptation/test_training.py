@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,8 +17,11 @@ from fallow.adaptation.objective import normalised
 from fallow.cli.fewshot import with_inner
 from fallow.evaluate.episodes import Evaluation
 from fallow.evaluate.statistics import interval
+from fallow.methods import build
 from fallow.methods.fewshot.baseline import fit_head
 from fallow.methods.fewshot.prototypes import nearness, prototypes
+from fallow.problems.fewshot import FewShot
+from fallow.training import meta
 
 CURVES = Sinusoid(shots=5, val_tasks=8, test_tasks=12)
 FEW = {"iterations": 6, "every": 3}
@@ -127,6 +131,48 @@ def test_what_adapt_predicts_is_what_judge_judges(tasks: Episodes) -> None:
         assert torch.equal(learner.judge((x, y, query_x, query_y)).accuracies[steps], right)
         looped = learner.judge((x, y, query_x, query_y), batched=False)
         torch.testing.assert_close(looped.losses[steps], learner.judge((x, y, query_x, query_y)).losses[steps])
+
+
+def test_a_query_on_its_own_is_normalised_as_the_support_is(tasks: Episodes) -> None:
+    batch = tasks.draw("test", 0, 4)
+    x, y, query_x, query_y = batch
+    learner = Learner(normed(), functional.cross_entropy, steps=2, rate=0.1)
+    before = {name: value.clone() for name, value in learner.state_dict().items()}
+    found = learner.judge(batch, alone=True).alone
+    torch.testing.assert_close(learner.judge(batch, batched=False, alone=True).alone, found)
+    assert all(torch.equal(value, before[name]) for name, value in learner.state_dict().items())
+    with normalised(learner.model, "batch", training=False):
+        *_, (params, _) = learner.path(learner.meta(), x, y, order=1, batched=True)
+    for task in range(4):
+        mine = {name: p[task].detach() for name, p in params.items()}
+        hidden, queries = (
+            functional.linear(z[task].flatten(1), mine["1.weight"], mine["1.bias"]) for z in (x, query_x)
+        )
+        scaled = (queries - hidden.mean(0)) / (hidden.var(0) + 1e-5).sqrt() * mine["2.weight"] + mine["2.bias"]
+        output = functional.linear(scaled.relu(), mine["4.weight"], mine["4.bias"])
+        assert found[task] == (output.argmax(-1) == query_y[task]).float().mean()
+    assert Learner(normed(), functional.cross_entropy, batch_norm="frozen").judge(batch, alone=True).alone is None
+
+
+def test_minutes_give_the_iterations_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meta, "timed", lambda ctx: [9.0, 0.5, 0.5])
+    monkeypatch.setattr(meta, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    result = fallow.fewshot(None, CURVES, "maml:steps=1", minutes=0.2, out=tmp_path / "run")
+    assert result.steps == 20  # of 12 s at 0.5 s each, 5 % spared, in ten looks alike
+    assert len(result.history) == 10
+    monkeypatch.setattr(meta, "timed", lambda ctx: [0.001])
+    again = fallow.fewshot(None, CURVES, "maml:steps=1", minutes=0.2, out=tmp_path / "run", resume=True)
+    assert again.tested == result.tested  # resumed with its own iterations, not with those that would fit now
+    with pytest.raises(RequestError, match="give one of them"):
+        fallow.fewshot(None, CURVES, "maml", minutes=1, iterations=3)
+
+
+def test_what_nobody_says_follows_from_the_tasks(tasks: Episodes) -> None:
+    assert str(FewShot(CURVES).accept(build("l2f"))) == "maml:steps=5,rate=0.01+l2f"
+    images = Episodes(x=torch.zeros(60, 1, 28, 28), y=torch.arange(60) // 6, ways=2, shots=1, queries=2)
+    assert str(FewShot(images).accept(build("maml"))) == "maml:steps=1,rate=0.4,evaluate_steps=3"
+    assert str(FewShot(images).accept(build("maml:steps=2"))) == "maml:steps=2,rate=0.4"
+    assert images.model == "conv4:width=32"
 
 
 def test_looped_tasks_keep_no_graph() -> None:

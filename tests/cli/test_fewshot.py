@@ -25,12 +25,17 @@ def test_trains_judges_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     assert code == 0
     assert "95 % interval over 5 tasks" in said
-    assert "sinusoid: 5-shot tasks; mlp:hidden=40,40,init=torch, maml:steps=2+l2f" in said
+    assert "sinusoid: 5-shot tasks; mlp:hidden=40,40,init=torch, maml:steps=2,rate=0.01+l2f" in said
     for name in ("fits.svg", "steps.svg"):
         assert (out / name).read_text().startswith("<?xml")
     assert said.endswith(f"report: {out / 'fewshot.html'}\n")
     page = (out / "fewshot.html").read_text("utf-8")
-    for words in ("learns new tasks to a test loss of", "Before and after", "--method l2f", "maml:steps=2+l2f"):
+    for words in (
+        "learns new tasks to a test loss of",
+        "Before and after",
+        "--method l2f",
+        "maml:steps=2,rate=0.01+l2f",
+    ):
         assert words in page
     again = [*ARGUMENTS, "--out", str(out), "--resume", "--json"]
     code, said, _ = run(monkeypatch, capsys, "sinusoid", "--method", "l2f", "--steps", "2", *again)
@@ -50,6 +55,10 @@ def test_trains_judges_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["sinusoid", "--rate", "1e5", *ARGUMENTS], "the inner loop diverged"),
         (["sinusoid", "--episodes", "0"], "episodes is 0"),
         (["sinusoid", "--resume"], "--resume needs --out"),
+        (["sinusoid", "--minutes", "0"], "minutes is 0"),
+        (["sinusoid", "--minutes", "1", "--iterations", "5"], "give one of them"),
+        (["omniglot"], "omniglot is not installed: give --data-dir"),
+        (["mixture:noise=-1"], "noise is -1"),
         (["sinusoid", "--splits", "x.json"], "sinusoid has no classes"),
     ],
 )

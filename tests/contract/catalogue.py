@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import fallow
+from fallow import models
 from fallow.methods import REGISTRY, build
 from tests.conftest import small_images
 
@@ -36,16 +37,18 @@ VARIANTS = (
     "seal:ascent=adaptive+swa:start=0.5",
     "seal:scale=auto",
 )
-SMALL = {  # fewer unlabelled images and steps: the same moments in a fourth of the time
+SMALL = {  # fewer unlabelled images, steps and products: the same moments in a fourth of the time
     "fixmatch": "fixmatch:ratio=1,steps=4",
     "confidence": "confidence:ratio=1,steps=4,threshold=0.5,warmup=4,every=4",
+    "imaml": "imaml:products=2+maml:steps=3",
+    "mumomaml": "mumomaml:width=8",
 }
 SPECS = [*(SMALL.get(name, name) for name, kind in REGISTRY.items() if not kind.tasks), *VARIANTS]
 TASK_SPECS = [
-    *(name for name, kind in REGISTRY.items() if kind.tasks and not kind.control and name != "maml"),
+    *(SMALL.get(name, name) for name, kind in REGISTRY.items() if kind.tasks and not kind.control and name != "maml"),
     "maml:execution=vmap",  # what is faster is found by a measurement, which need not find the same twice
     "maml:order=1,execution=loop",
-    "maml:batch_norm=per-step,execution=vmap",
+    "maml:batch_norm=per-step,optimizer=momentum,execution=vmap",
     "maml:anneal=0.5+l2f:per=tensor,depth=2,norms=False,start=0.9+learned-rates+multi-step-loss:until=0.9",
 ]
 CONTROL_SPECS = ["maml-trpo", "maml-trpo:steps=2+l2f", "maml-ppo+meta-sgd"]
@@ -82,6 +85,22 @@ def weights() -> str:
 def needs(spec: str) -> dict[str, Any]:
     """What a method must be given besides data: weights, for those that start from them."""
     return {"weights": weights()} if any(part.pretrained for part in build(spec).parts) else {}
+
+
+@functools.cache
+def task_weights(model: str) -> str:
+    """A file of weights for a model of tasks; random ones do, the same in every process."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        net = models.build(model, shape=(1, 8, 8), classes=3)
+    file = Path(tempfile.mkdtemp()) / "weights.pt"
+    torch.save(net.state_dict(), file)
+    return str(file)
+
+
+def task_needs(spec: str, model: str = TASK_MODEL) -> dict[str, Any]:
+    """What a few-shot method must be given besides tasks."""
+    return {"weights": task_weights(model)} if any(part.pretrained for part in build(spec).parts) else {}
 
 
 def draws_locally(spec: str) -> bool:

@@ -8,7 +8,7 @@ import fallow
 from fallow.data import Data
 from fallow.data.tasks import Episodes
 from fallow.methods import REGISTRY, build
-from tests.contract.catalogue import ADVICE, MODEL, SETTINGS, SMALL, TASK_MODEL, TASK_SETTINGS, needs
+from tests.contract.catalogue import ADVICE, MODEL, SETTINGS, SMALL, TASK_MODEL, TASK_SETTINGS, needs, task_needs
 from tests.control.small import navigation
 
 pytestmark = ADVICE
@@ -34,7 +34,7 @@ def test_composes_or_is_refused_with_a_reason(first: str, second: str, images: D
         assert acts.history[-1]["kl"] > 0
         return
     if method.tasks:
-        judged = fallow.fewshot(TASK_MODEL, tasks, method, **TASK_SETTINGS)
+        judged = fallow.fewshot(TASK_MODEL, tasks, method, **TASK_SETTINGS, **task_needs(str(method)))
         assert judged.history[-1]["train_loss"] < judged.history[0]["train_loss"]
         return
     result = fallow.fit(MODEL, images, method, **(SETTINGS | {"generations": 2, "epochs": 4}), **needs(str(method)))

@@ -30,6 +30,7 @@ from tests.contract.catalogue import (
     draws_locally,
     extras,
     needs,
+    task_needs,
     weights,
 )
 from tests.control.small import navigation, seen
@@ -83,7 +84,8 @@ def test_two_processes_meta_train_like_one(number: int, trained: Path) -> None:
     first, second = (torch.load(trained / f"tasks-{number}-{rank}.pt", weights_only=True) for rank in (0, 1))
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
-    alone = fallow.fewshot(TASK_MODEL, small_tasks(), TASK_SPECS[number], **PLAIN, **EXACT, meta_batch=5)
+    spec = TASK_SPECS[number]
+    alone = fallow.fewshot(TASK_MODEL, small_tasks(), spec, **PLAIN, **EXACT, **task_needs(spec), meta_batch=5)
     for name, value in alone.model.state_dict().items():
         torch.testing.assert_close(first[name], value, rtol=0, atol=1e-9, msg=name)
     torch.testing.assert_close(first["test"], torch.tensor(alone.loss), rtol=0, atol=1e-7)

@@ -19,6 +19,7 @@ from tests.contract.catalogue import (
     TASK_SPECS,
     needs,
     ordinary_start,
+    task_needs,
 )
 
 pytestmark = ADVICE
@@ -41,11 +42,11 @@ def test_trains_and_returns_a_trained_model(spec: str, images: Data) -> None:
 
 @pytest.mark.parametrize("spec", TASK_SPECS)
 def test_meta_trains_and_returns_a_learner(spec: str, tasks: Episodes) -> None:
-    result = fallow.fewshot(TASK_MODEL, tasks, spec, **(TASK_SETTINGS | {"iterations": 48}))
+    result = fallow.fewshot(TASK_MODEL, tasks, spec, **(TASK_SETTINGS | {"iterations": 48}), **task_needs(spec))
     assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
     assert result.accuracy is not None
     assert result.accuracy.low > 0.38  # chance is a third
-    assert result.test.accuracies.shape[1] == 20
+    assert result.test.accuracies.shape[1] == 60
 
 
 @pytest.mark.parametrize("spec", SPECS)

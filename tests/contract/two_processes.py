@@ -22,6 +22,7 @@ from tests.contract.catalogue import (
     TASK_SPECS,
     extras,
     needs,
+    task_needs,
 )
 from tests.control.small import navigation, seen
 
@@ -36,7 +37,8 @@ def main(folder: Path) -> None:
         torch.save(result.network.state_dict(), folder / f"{number}-{fabric.global_rank}.pt")
     tasks = small_tasks()
     for number, spec in enumerate(TASK_SPECS):
-        result = fallow.fewshot(TASK_MODEL, tasks, spec, engine=fabric, **PLAIN, **EXACT, meta_batch=5)
+        how = PLAIN | EXACT | task_needs(spec)
+        result = fallow.fewshot(TASK_MODEL, tasks, spec, engine=fabric, **how, meta_batch=5)
         torch.save(
             result.network.state_dict() | {"test": torch.tensor(result.loss)},
             folder / f"tasks-{number}-{fabric.global_rank}.pt",

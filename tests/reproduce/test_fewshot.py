@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,7 @@ import torch
 
 from fallow.base.errors import RequestError
 from fallow.data.tasks import Sinusoid
-from fallow.reproduce import fewshot_images, l2f_sinusoid
-from fallow.reproduce.fewshot_images import Way
+from fallow.reproduce import fewshot_images, l2f_leo, l2f_sinusoid
 from fallow.reproduce.runs import reproduce
 from fallow.reproduce.stacked_tasks import train
 from fallow.training.meta import fewshot
@@ -47,32 +47,40 @@ def test_methods_of_a_seed_are_paired(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(first["hard, training ranges"]) < min(first["hard"])
 
 
-@pytest.mark.parametrize("name", fewshot_images.PLANS)
+@pytest.mark.parametrize("name", [*fewshot_images.PLANS, "l2f-leo"])
 def test_tables_of_images_ask_for_them(name: str, tmp_path: Path) -> None:
-    for place in (None, tmp_path):
-        with pytest.raises(RequestError, match="give --data-dir, a folder with"):
+    for place, words in ((None, "give --data-dir, a folder with"), (tmp_path, "has no images of")):
+        with pytest.raises(RequestError, match=words):
             reproduce(name, tmp_path / "out", data_dir=place, workers=1)
     assert not (tmp_path / "out").exists()
 
 
 def test_accuracies_are_those_of_unseen_classes_with_their_intervals(few_images: Path, tmp_path: Path) -> None:
     table = reproduce("l2f-cifarfs", tmp_path / "out", seeds=2, data_dir=few_images, workers=1)
-    rows = {c.row: c for c in table.cells}
-    assert set(rows) == {"MAML", "L2F", "L2F, constant γ", "Prototypical network", "L2F − MAML, by seed"}
-    assert rows["L2F − MAML, by seed"].paper == 3.37
-    assert rows["L2F − MAML, by seed"].ours == pytest.approx(rows["L2F"].ours - rows["MAML"].ours, abs=1e-3)
+    rows = {(c.row, c.column): c for c in table.cells}
+    assert {column for _, column in rows} == {f"5-shot, {kind}" for kind in ("transductive", "inductive")}
+    assert ("Prototypical network", "5-shot, transductive") not in rows  # its norms have learned their statistics
+    gain = rows["L2F − MAML, by seed", "5-shot, transductive"]
+    assert gain.paper == 3.78
+    means = [rows[row, "5-shot, transductive"].ours for row in ("L2F", "MAML")]
+    assert gain.ours == pytest.approx(means[0] - means[1], abs=1e-3)
+    assert ("L2F − L2F, constant γ, by seed", "5-shot, transductive") in rows
     told = [
-        line for line in table.remarks if line.startswith("Prototypical network (protonet, 2 iterations of 2 tasks)")
+        line for line in table.remarks if line.startswith("Prototypical network, 5-shot, inductive (protonet, 2 it")
     ]
     assert len(told) == 1
-    assert f"{rows['Prototypical network'].ours:.2f} % [" in told[0]
-    tasks = fewshot_images.tasks_of("l2f-cifarfs", *fewshot_images.sources("l2f-cifarfs", few_images))
+    assert f"{rows['Prototypical network', '5-shot, inductive'].ours:.2f} % [" in told[0]
+    assert "; over seeds " in told[0]
+    tasks = fewshot_images.tasks_of("cifar-fs", *fewshot_images.sources("l2f-cifarfs", few_images), 1)
     wanted = json.loads((few_images / "cifar100_fewshot_splits.json").read_text())["splits"]["cifar-fs"]
     assert tasks.describe()["splits"] == wanted
 
 
 def few(draw: np.random.Generator, classes: int, each: int, *shape: int) -> tuple[np.ndarray, np.ndarray]:
     return draw.integers(0, 256, (classes * each, *shape), dtype=np.uint8), np.repeat(np.arange(classes), each)
+
+
+KEPT = ("MAML", "L2F", fewshot_images.CONTROL, "Prototypical network")
 
 
 @pytest.fixture
@@ -83,18 +91,20 @@ def few_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def small_images(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Noise where the tables look for images, and settings to match."""
     draw = np.random.default_rng(0)
-    x, y = few(draw, 20, 6, 16, 16)
-    new_x, new_y = few(draw, 5, 6, 16, 16)
+    x, y = few(draw, 20, 10, 16, 16)
+    new_x, new_y = few(draw, 5, 10, 16, 16)
     np.savez(folder / "omniglot28.npz", x_background=x, y_background=y, x_evaluation=new_x, y_evaluation=new_y)
-    x, y = few(draw, 15, 6, 16, 16, 3)
-    np.savez(folder / "cifar100_sub.npz", x_train=x, y_train=y, x_test=x[::6], y_test=y[::6])
+    x, y = few(draw, 15, 10, 16, 16, 3)
+    np.savez(folder / "cifar100_sub.npz", x_train=x, y_train=y, x_test=x[::10], y_test=y[::10])
     splits = {"train": list(range(5)), "val": list(range(5, 10)), "test": list(range(10, 15))}
-    (folder / "cifar100_fewshot_splits.json").write_text(json.dumps({"splits": {"cifar-fs": splits}}))
+    (folder / "cifar100_fewshot_splits.json").write_text(json.dumps({"splits": {"cifar-fs": splits, "fc100": splits}}))
     monkeypatch.setattr(fewshot_images, "EPISODES", 3)
     monkeypatch.setattr(fewshot_images, "VALIDATION", 2)
     monkeypatch.setattr(fewshot_images, "LOOKS", 1)
-    for name, plan in fewshot_images.PLANS.items():
-        ways = {row: Way(way.method, 2, 2, way.train_ways) for row, way in plan.ways.items()}
-        short = type(plan)(plan.file, plan.paper, "conv4:width=2", ways, plan.gain, plan.rotations, plan.remark)
-        monkeypatch.setitem(fewshot_images.PLANS, name, short)
+    monkeypatch.setattr(fewshot_images, "MODEL", "conv4:width=2")
+    for name, (known, plan) in fewshot_images.PLANS.items():
+        ways = {row: way._replace(iterations=2, meta_batch=2) for row, way in plan.ways.items() if row in KEPT}
+        monkeypatch.setitem(fewshot_images.PLANS, name, (known, replace(plan, ways=ways, shots=plan.shots[-1:])))
+    for key, value in {"MODEL": "conv4:width=2", "FEATURES": 2, "ITERATIONS": 2, "LOOKS": 1}.items():
+        monkeypatch.setattr(l2f_leo, key, value)
     return folder

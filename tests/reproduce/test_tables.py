@@ -27,6 +27,7 @@ from fallow.reproduce import (
     iml_table51,
     iml_weight,
     l2f_figures,
+    l2f_regression,
     l2f_sinusoid,
     lw_ablation,
     lw_budget,
@@ -100,6 +101,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "WARMUP", 10)
         monkeypatch.setattr(module, "UPDATES", 2)
         monkeypatch.setattr(module, "INNER", 10 if module is iml_layer else (2, 4))
+    monkeypatch.setattr(l2f_regression, "ITERATIONS", 1)
+    monkeypatch.setattr(l2f_regression, "CURVES", 5)
+    monkeypatch.setattr(l2f_regression, "COMPILE", False)
+    monkeypatch.setattr(l2f_regression, "PLACES", {"mixture, 5": ("mixture", 5)})
     monkeypatch.setattr(l2f_sinusoid, "ITERATIONS", 2)
     monkeypatch.setattr(l2f_sinusoid, "CURVES", 4)
     monkeypatch.setattr(l2f_sinusoid, "COMPILE", False)
@@ -133,7 +138,9 @@ ALIKE = (
     "seal-table4-small",
     "seal-table5-small",
     "fam-shapes-small",
-)  # as those without
+    "l2f-fc100",
+    "l2f-cifarfs",
+)  # as those without, or as one that runs elsewhere
 
 
 def small_shapes_and_pairs(folder: Path) -> Path:
@@ -152,7 +159,8 @@ def small_shapes_and_pairs(folder: Path) -> Path:
 @pytest.mark.filterwarnings(r"ignore:seal's ascent of \d+ steps will move")  # epochs as few as these hardly climb
 @pytest.mark.parametrize("name", [name for name in TABLES if name not in ALIKE])
 def test_each_table_runs_and_says_what_agrees(name, tmp_path: Path, monkeypatch, capsys) -> None:
-    data = ["--data-dir", str(small_images(tmp_path, monkeypatch))] if name in fewshot_images.PLANS else []
+    pictured = name in (*fewshot_images.PLANS, "l2f-leo")
+    data = ["--data-dir", str(small_images(tmp_path, monkeypatch))] if pictured else []
     if TABLES[name].module in ("seal_transfer", "seal_table3"):
         data = ["--data-dir", str(small_transfer(tmp_path, monkeypatch))]
     if name == "fam-rte":

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fallow.adaptation.implicit import implicit_gradient
 from fallow.adaptation.learner import Learner, Meta
 from fallow.data.tasks import TaskBatch
 
@@ -49,6 +50,9 @@ class Execution:
 
     def __init__(self, learner: Learner, kind: str = "auto", compile: bool = False) -> None:
         self.learner, self.kind, self.compile = learner, kind, compile
+        self.implicit = hasattr(learner, "proximal")  # then every task solves a system of its own
+        if self.implicit:
+            self.kind = "loop"
         self.functions: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, batch: TaskBatch, weights: Tensor | None = None, *, order: int = 2) -> tuple[Tensor, Tensor]:
@@ -65,7 +69,9 @@ class Execution:
         total: list[Any] = []
         for task in range(tasks):
             one = tuple(tensor[task] for tensor in batch)
-            if self.compile:
+            if self.implicit:
+                loss, trace, found = implicit_gradient(self.learner, meta, one)
+            elif self.compile:
                 loss, trace, found = self.compiled(one, weights, order, batched=False)
             else:
                 loss, trace, found = self.single(meta, one, weights, order)

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from fallow.adaptation.objective import Criterion, Objective, Params
+from fallow.adaptation.optimisers import OPTIMISERS, Memory
+from fallow.base.errors import unknown
 
 Rates = float | Mapping[str, Tensor]
 
@@ -85,6 +87,7 @@ def adapt(
     *,
     steps: int = 5,
     rate: Rates | Sequence[Rates] = 0.01,
+    optimizer: str = "sgd",
     order: int = 2,
     params: Params | None = None,
     names: Sequence[str] | None = None,
@@ -93,18 +96,23 @@ def adapt(
 
     θ_{i+1} = θ_i − α ∇L_support(θ_i), from ``params`` (tasks, …), or else from the model's own for all tasks alike.
     A sequence of rates is taken step by step. ``order`` 1 treats the gradients as constants (first-order MAML).
+    ``optimizer`` "momentum" or "adam" steps along other directions, which the meta-gradient goes through too.
 
     >>> model = nn.Linear(1, 1)
     >>> x = torch.randn(3, 5, 1)
     >>> {name: tuple(p.shape) for name, p in adapt(model, (x, 2 * x), nn.functional.mse_loss).items()}
     {'weight': (3, 1, 1), 'bias': (3, 1)}
     """
+    if optimizer not in OPTIMISERS:
+        raise unknown("optimizer", optimizer, OPTIMISERS)
     x, y = support
+    memory: Memory = None
     objective = Objective(model, criterion, batched=True)
     if params is None:
         params = spread({name: p for name, p in model.named_parameters() if p.requires_grad}, len(x))
     names = list(params) if names is None else list(names)
     for step in range(steps):
         found, _ = gradients(objective, params, names, x, y, order=order)
-        params = descend(params, names, found, rate[step] if isinstance(rate, Sequence) else rate)
+        moved, memory = OPTIMISERS[optimizer](found, memory)
+        params = descend(params, names, moved, rate[step] if isinstance(rate, Sequence) else rate)
     return params

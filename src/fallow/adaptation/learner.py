@@ -10,8 +10,20 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fallow.adaptation.attenuation import Attenuator, attenuate, embed
+from fallow.adaptation.implicit import Proximal
 from fallow.adaptation.inner import Rates, descend, gradients
-from fallow.adaptation.objective import Criterion, Objective, Params, Statistics, channels_last, normalised
+from fallow.adaptation.modulation import modulate
+from fallow.adaptation.objective import (
+    Criterion,
+    Objective,
+    Params,
+    Statistics,
+    channels_last,
+    normalised,
+    norms,
+    supported,
+)
+from fallow.adaptation.optimisers import OPTIMISERS
 from fallow.adaptation.piece import Piece
 from fallow.base.errors import RequestError
 from fallow.data.tasks import TaskBatch
@@ -21,10 +33,15 @@ Meta = dict[str, dict[str, Tensor]]  # all that is learned across tasks, by chil
 
 
 class Judged(NamedTuple):
-    """Query losses and accuracies of tasks before the inner loop and after each of its steps (steps + 1, tasks)."""
+    """Query losses and accuracies of tasks before the inner loop and after each of its steps (steps + 1, tasks).
+
+    Where norms take the statistics of a task's queries together, ``alone`` has what the last step gives without that
+    (tasks,): accuracies, or losses where targets are no classes.
+    """
 
     losses: Tensor
     accuracies: Tensor | None  # where targets are classes
+    alone: Tensor | None = None
 
 
 class Learner(nn.Module):
@@ -45,13 +62,14 @@ class Learner(nn.Module):
         *,
         steps: int = 5,
         rate: float = 0.01,
+        optimizer: str = "sgd",
         batch_norm: str = "batch",
         adapt_norms: bool = True,
         pieces: Sequence[Piece] = (),
     ) -> None:
         super().__init__()
         self.model, self.criterion = model, criterion
-        self.steps, self.rate, self.batch_norm = steps, rate, batch_norm
+        self.steps, self.rate, self.optimizer, self.batch_norm = steps, rate, optimizer, batch_norm
         for piece in pieces:
             module = piece.build(model, steps, rate)
             if module is not None:
@@ -78,7 +96,8 @@ class Learner(nn.Module):
 
     def objective(self, batched: bool) -> Objective:
         """The loss of one task, or of many."""
-        return Objective(self.model, self.criterion, batched=batched, shared=self.shared)
+        effective = modulate if hasattr(self, "modulator") else dict
+        return Objective(self.model, self.criterion, batched=batched, shared=self.shared, effective=effective)
 
     # ---- the inner loop ---------------------------------------------------------------------------
 
@@ -98,14 +117,21 @@ class Learner(nn.Module):
         params = meta["model"]
         if batched:
             params = {n: p if n in self.shared else p.expand(len(x), *p.shape) for n, p in params.items()}
+        if "modulator" in meta:
+            params = params | self.modulation(meta, x, y, batched)
         params, losses = self.attenuated(objective, meta, params, x, y, pure)
         yield params, losses
+        start, memory = params, None
+        proximal = getattr(self, "proximal", None)
         for step in range(self.steps if steps is None else steps):
             buffers = self.statistics_at(step, x, batched)
             found, losses = gradients(
                 objective, params, self.adapted, x, y, order=order, pure=pure, buffers=buffers, common=not self.moving
             )
-            params = descend(params, self.adapted, found, self.rates(meta, step), pure)
+            if isinstance(proximal, Proximal):
+                found = proximal.pull(found, [params[n] for n in self.adapted], [start[n] for n in self.adapted])
+            moved, memory = OPTIMISERS[self.optimizer](found, memory)
+            params = descend(params, self.adapted, moved, self.rates(meta, step), pure)
             yield params, losses
 
     def attenuated(
@@ -127,6 +153,16 @@ class Learner(nn.Module):
         embedding = embed(found, self.names, attenuator.owner, losses.shape).detach()
         gamma = functional_call(attenuator, meta["attenuator"], (embedding,))
         return attenuate(params, gamma, attenuator.owner), losses
+
+    def modulation(self, meta: Meta, x: Tensor, y: Tensor, batched: bool) -> Params:
+        """MuMoMAML: what scales and shifts the layers of a task, or of each task."""
+        modulator = self.get_submodule("modulator")
+
+        def one(x: Tensor, y: Tensor) -> Params:
+            found: Params = functional_call(modulator, meta["modulator"], (x, y))
+            return found
+
+        return torch.func.vmap(one)(x, y) if batched else one(x, y)
 
     def rates(self, meta: Meta, step: int) -> Rates:
         """Of the inner loop at a step: one number, or what a piece has learned."""
@@ -189,22 +225,36 @@ class Learner(nn.Module):
             with normalised(self.model, self.batch_norm, training=False):
                 axes = {name: None if name in self.shared else 0 for name in params}
                 buffers = self.statistics_at(last, query_x, True) or {}
-                call = torch.func.vmap(
-                    lambda p, x: functional_call(self.model, (p, buffers), (x,)), (axes, 0), randomness="different"
+                each = self.objective(True).call
+                return torch.func.vmap(lambda p, x: each(p, buffers, x), (axes, 0), randomness="different")(
+                    params, query_x
                 )
-                return call(params, query_x)
 
         return predict
 
-    def judge(self, batch: TaskBatch, *, batched: bool = True, steps: int | None = None) -> Judged:
-        """Query losses and accuracies of tasks, before the inner loop and after each step."""
-        if not batched:
-            each = [self._judge(tuple(t[i] for t in batch), False, steps) for i in range(len(batch[0]))]
-            right = [one.accuracies for one in each if one.accuracies is not None]
-            return Judged(torch.stack([one.losses for one in each], 1), torch.stack(right, 1) if right else None)
-        return self._judge(batch, True, steps)
+    def judge(self, batch: TaskBatch, *, batched: bool = True, steps: int | None = None, alone: bool = False) -> Judged:
+        """Query losses and accuracies of tasks, before the inner loop and after each step.
 
-    def _judge(self, batch: Any, batched: bool, steps: int | None) -> Judged:
+        ``alone``: also of every query on its own, normalised as the support set is (inductive).
+        """
+        alone = alone and self.transductive
+        if not batched:
+            each = [self._judge(tuple(t[i] for t in batch), False, steps, alone) for i in range(len(batch[0]))]
+            right = [one.accuracies for one in each if one.accuracies is not None]
+            apart = [one.alone for one in each if one.alone is not None]
+            return Judged(
+                torch.stack([one.losses for one in each], 1),
+                torch.stack(right, 1) if right else None,
+                torch.stack(apart) if apart else None,
+            )
+        return self._judge(batch, True, steps, alone)
+
+    @property
+    def transductive(self) -> bool:
+        """Whether the queries of a task are normalised together, so that one's answer hangs on the others."""
+        return self.batch_norm == "batch" and any(module.running_mean is not None for module in norms(self.model))
+
+    def _judge(self, batch: Any, batched: bool, steps: int | None, alone: bool) -> Judged:
         x, y, query_x, query_y = batch
         meta = _detached(self.meta())
         objective = self.objective(batched)
@@ -220,10 +270,17 @@ class Learner(nn.Module):
                         loss, output = objective(point, inputs, query_y, self.statistics_at(step, query_x, batched))
                     losses.append(loss)
                     if not query_y.is_floating_point():
-                        right.append((output.argmax(-1) == query_y).float().mean(-1))
+                        right.append(_right(output, query_y))
+            apart: Tensor | None = None
+            if alone:
+                with torch.no_grad():
+                    held = supported(self.model, objective, params, x, y)
+                    with normalised(self.model, "frozen", training=False):
+                        loss, output = objective(params, query_x, query_y, held, common=False)
+                    apart = loss if query_y.is_floating_point() else _right(output, query_y)
         finally:
             self.train(mode)
-        return Judged(torch.stack(losses), torch.stack(right) if right else None)
+        return Judged(torch.stack(losses), torch.stack(right) if right else None, apart)
 
 
 def norm_parameters(model: nn.Module) -> set[str]:
@@ -234,6 +291,11 @@ def norm_parameters(model: nn.Module) -> set[str]:
         if is_norm(module)
         for name, _ in module.named_parameters(recurse=False)
     }
+
+
+def _right(output: Tensor, y: Tensor) -> Tensor:
+    """The share of right answers of every task."""
+    return (output.argmax(-1) == y).float().mean(-1)
 
 
 def _detached(meta: Meta) -> Meta:

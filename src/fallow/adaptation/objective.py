@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fallow.base.errors import unknown
+from fallow.weights.layers import join
 
 Params = dict[str, Tensor]
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -27,14 +28,25 @@ class Objective:
     batched products, which on a small network is nearly twice as fast as vmap over a gradient.
     """
 
-    def __init__(self, model: nn.Module, criterion: Criterion, *, batched: bool, shared: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        criterion: Criterion,
+        *,
+        batched: bool,
+        shared: Collection[str] = (),
+        effective: Callable[[Params], Params] = dict,  # of the parameters: what the model computes with
+    ) -> None:
         self.batched, self.shared = batched, frozenset(shared)
 
+        def call(params: Params, buffers: Params, x: Tensor) -> Tensor:
+            return functional_call(model, (effective(params), buffers), (x,))
+
         def one(params: Params, buffers: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            output = functional_call(model, (params, buffers), (x,))
+            output = call(params, buffers, x)
             return criterion(output, y), output
 
-        self.one = one
+        self.call, self.one = call, one
 
     def __call__(
         self, params: Params, x: Tensor, y: Tensor, buffers: Params | None = None, *, common: bool = True
@@ -98,6 +110,31 @@ def normalised(model: nn.Module, behaviour: str, training: bool) -> Iterator[Non
     finally:
         for module, mode, tracked in before:
             module.training, module.track_running_stats = mode, tracked
+
+
+def supported(model: nn.Module, objective: Objective, params: Params, x: Tensor, y: Tensor) -> Params:
+    """The statistics of every norm over the support set of a task, or of each task, as buffers of the model.
+
+    With them a query is normalised as the support set is, whatever the other queries are. Variances are torch's running
+    ones, n/(n − 1) times those of the batch.
+    """
+    lead = x.shape[:1] if objective.batched else torch.Size()
+    held = {
+        join(path, name): buffer.expand(lead + buffer.shape).clone()
+        for path, module in model.named_modules()
+        if isinstance(module, nn.modules.batchnorm._NormBase)
+        for name, buffer in module.named_buffers(recurse=False)
+    }
+    found = norms(model)
+    before = [(module, module.training, module.momentum) for module in found]
+    try:
+        for module in found:
+            module.training, module.momentum = True, 1.0
+        objective(params, x, y, held, common=False)
+    finally:
+        for module, mode, momentum in before:
+            module.training, module.momentum = mode, momentum
+    return held
 
 
 class Statistics(nn.Module):

@@ -15,13 +15,17 @@ from fallow.cli.control import control
 from fallow.cli.wrapper import AGAIN, answer, free_folder, needs_out, working
 
 if TYPE_CHECKING:
+    from fallow.data.tasks import Tasks
     from fallow.training.meta import FewShotResult
 
 
 def fewshot(
     context: typer.Context,
     tasks: Annotated[
-        str, typer.Argument(help="sinusoid, navigation, halfcheetah-direction, a .npz or a folder of classes")
+        str,
+        typer.Argument(
+            help="sinusoid, omniglot, cifar-fs, navigation, halfcheetah-direction, a .npz or a folder of classes"
+        ),
     ],
     method: Annotated[
         str, typer.Option(help="with settings, and summed: l2f:start=0.95+multi-step-loss (see: fallow list methods)")
@@ -30,23 +34,33 @@ def fewshot(
     ways: Annotated[int, typer.Option(help="classes in a task")] = 5,
     shots: Annotated[int, typer.Option(help="support examples of a class, or points of a curve")] = 5,
     queries: Annotated[
-        int | None, typer.Option(help="query examples of a class; default 15, for curves as many as shots")
+        int | None, typer.Option(help="query examples of a class; default 5, for curves as many as shots")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="a folder with the images of omniglot, cifar-fs or fc100")
     ] = None,
     splits: Annotated[str | None, typer.Option(help="JSON file of class splits (FILE.json or FILE.json:NAME)")] = None,
     rotations: Annotated[bool, typer.Option("--rotations", help="turned images are classes too (Omniglot)")] = False,
     size: options.Size = None,
     weights: options.Weights = None,
-    steps: Annotated[int | None, typer.Option(help="of the inner loop; as maml:steps=5")] = None,
-    rate: Annotated[float | None, typer.Option(help="of the inner loop; as maml:rate=0.01")] = None,
+    steps: Annotated[int | None, typer.Option(help="of the inner loop; as maml:steps=5; default by the tasks")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="of the inner loop; as maml:rate=0.01; default by the tasks")
+    ] = None,
     compile: Annotated[
         bool, typer.Option("--compile", help="compile the meta-gradient: slow start, then fast")
     ] = False,
-    iterations: Annotated[int, typer.Option(help="meta-updates")] = 30_000,
-    meta_batch: Annotated[int, typer.Option(help="tasks in a meta-update")] = 4,
-    lr: Annotated[float, typer.Option(help="of the meta-optimiser, Adam")] = 1e-3,
-    schedule: Annotated[str, typer.Option(help="constant, cosine or plateau")] = "constant",
+    iterations: Annotated[int | None, typer.Option(help="meta-updates; default by the tasks")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="what it may take, instead of iterations: they are as many as fit")
+    ] = None,
+    meta_batch: Annotated[int | None, typer.Option(help="tasks in a meta-update; default 4")] = None,
+    lr: Annotated[float | None, typer.Option(help="of the meta-optimiser, Adam; default by the tasks")] = None,
+    schedule: Annotated[str | None, typer.Option(help="constant, cosine or plateau; default by the tasks")] = None,
     clip: options.Clip = None,
-    every: Annotated[int, typer.Option(help="iterations between two looks at validation tasks")] = 500,
+    every: Annotated[
+        int | None, typer.Option(help="iterations between two looks at validation tasks; default: ten looks")
+    ] = None,
     val_tasks: Annotated[int, typer.Option(help="validation tasks")] = 100,
     episodes: Annotated[int, typer.Option(help="test tasks")] = 600,
     seed: options.Seed = 0,
@@ -54,7 +68,10 @@ def fewshot(
     resume: options.Resume = False,
     checkpoint_every: options.Checkpoints = 15.0,
     device: options.Device = "auto",
-    devices: options.Devices = 1,
+    devices: Annotated[
+        int | None,
+        typer.Option(help="processes that share the tasks, by Lightning Fabric; default: a core each, for images"),
+    ] = None,
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
@@ -72,16 +89,17 @@ def fewshot(
     require_whole("episodes", episodes)
     require_whole("val_tasks", val_tasks)
     loaded = load_tasks(
-        tasks, ways=ways, shots=shots, queries=queries, splits=splits, rotations=rotations, size=size,
-        val_tasks=val_tasks, test_tasks=episodes,
+        tasks, data_dir=data_dir, ways=ways, shots=shots, queries=queries, splits=splits, rotations=rotations,
+        size=size, val_tasks=val_tasks, test_tasks=episodes,
     )  # fmt: skip
     chosen = with_inner(method, steps=steps, rate=rate, compile=compile or None)
     folder = out or free_folder(f"fewshot-{tasks.partition(':')[0]}", method, seed)
     with working(folder, threads=threads, resumes=AGAIN), Progress() as progress:
         result = meta_train(
-            model, loaded, chosen, iterations=iterations, meta_batch=meta_batch, lr=lr, every=every,
+            model, loaded, chosen, iterations=iterations, minutes=minutes, meta_batch=meta_batch, lr=lr, every=every,
             schedule=schedule, clip=clip, weights=weights, seed=seed, out=folder, resume=resume,
-            checkpoint_every=checkpoint_every, device=device, devices=devices,
+            checkpoint_every=checkpoint_every, device=device,
+            devices=processes(loaded, meta_batch, device, threads) if devices is None else devices,
             observer=progress.show if progress.live else None,
         )  # fmt: skip
     if result.folder is None:  # another process than the first
@@ -97,6 +115,24 @@ def fewshot(
         print(f"report: {page}")
 
     answer(result.describe() | {"out": str(result.folder), "run": record}, as_json, report)
+
+
+def processes(tasks: Tasks, meta_batch: int | None, device: str, threads: int | None) -> int:
+    """How many to share the tasks of a meta-batch: one for each core where tasks are large and Fabric is there.
+
+    Several threads of one process gain little on convolutions as small as a task's; on curves, processes would wait for
+    one another most of the time.
+    """
+    from importlib.util import find_spec
+
+    import torch
+
+    from fallow.core.engine import find_device
+
+    small = not tasks.pictures or min(tasks.shape[1:]) < 16
+    if small or threads is not None or find_device(device).type != "cpu" or find_spec("lightning") is None:
+        return 1
+    return max(1, min(torch.get_num_threads(), meta_batch or tasks.recipe.meta_batch))
 
 
 def with_inner(method: str, **settings: Any) -> Any:
@@ -132,6 +168,9 @@ def _report(result: FewShotResult, record: dict[str, Any]) -> None:
     what = "test accuracy" if accuracy else "test loss"
     last = result.tested["accuracy" if accuracy else "loss"]
     print(f"\n{what} {_interval(last, accuracy)} (95 % interval over {result.tested['tasks']} tasks)")
+    if "inductive" in result.tested:
+        print("norms saw all queries of a task together (transductive); each query on its own, normalised as the")
+        print(f"support is (inductive): {_interval(result.tested['inductive'], accuracy)}")
     print(f"{result.steps} iterations in {result.seconds:.1f} s; kept in {result.folder}")
 
 

@@ -64,7 +64,7 @@ class Method:
     semi: ClassVar[bool] = False  # learns from unlabelled examples, too
     pretrained: ClassVar[bool] = False  # starts from what a network has learned before
     alone: ClassVar[str] = ""  # why no other method can be added to it
-    exclusive: ClassVar[str] = ""  # what only one of the methods that name it here can decide
+    exclusive: ClassVar[tuple[str, ...]] = ()  # what only one of the methods that name it here can decide
     ranges: ClassVar[Mapping[str, Range | Choice]] = {}  # the settings that matter, and where to look for them
     ignores: ClassVar[frozenset[str]] = frozenset()  # settings of the training that do not matter to it
 
@@ -329,8 +329,8 @@ def _clash(first: Method, second: Method) -> str:
         return f"{few.name} learns from tasks, {other.name} from labelled examples"
     if why := first.alone or second.alone:
         return f"of {first.name if first.alone else second.name}, {why}"
-    if first.exclusive and first.exclusive == second.exclusive:
-        return f"both decide {first.exclusive}"
+    if claimed := [what for what in first.exclusive if what in second.exclusive]:
+        return f"both decide {claimed[0]}"
     for hook in OWNED:
         if overrides(first, hook) and overrides(second, hook):
             return CLASHES.get(hook, f"both decide the {hook} of a step")

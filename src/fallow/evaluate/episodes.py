@@ -23,6 +23,7 @@ class Evaluation:
 
     losses: Tensor
     accuracies: Tensor | None
+    alone: Tensor | None = None  # (tasks,) of every query on its own, where the others' statistics count otherwise
 
     @property
     def tasks(self) -> int:
@@ -50,6 +51,8 @@ class Evaluation:
         found: dict[str, Any] = {"tasks": self.tasks, "loss": self.loss._asdict()}
         if self.accuracy is not None:
             found["accuracy"] = self.accuracy._asdict()
+        if self.alone is not None:  # of what judges: accuracy, or else the loss
+            found["inductive"] = interval(self.alone.tolist())._asdict()
         return found | {"steps": [step._asdict() for step in self.steps]}
 
 
@@ -60,6 +63,8 @@ def evaluate(judge: Callable[[Any], Any], batches: Iterable[Any], all_reduce: Ca
     losses = torch.cat([each.losses for each in found], 1).double()
     right = [each.accuracies for each in found if each.accuracies is not None]
     accuracies = torch.cat(right, 1).double() if right else None
+    apart = [each.alone for each in found if each.alone is not None]
+    alone = torch.cat(apart).double()[None] if apart else None
     if all_reduce is not None and place is not None:
 
         def gathered(rows: Tensor) -> Tensor:
@@ -68,5 +73,8 @@ def evaluate(judge: Callable[[Any], Any], batches: Iterable[Any], all_reduce: Ca
             whole[:, first : first + rows.shape[1]] = rows
             return all_reduce(whole, reduce_op="sum")
 
-        losses, accuracies = gathered(losses), None if accuracies is None else gathered(accuracies)
-    return Evaluation(losses.cpu(), None if accuracies is None else accuracies.cpu())
+        losses = gathered(losses)
+        accuracies, alone = (None if rows is None else gathered(rows) for rows in (accuracies, alone))
+    return Evaluation(
+        losses.cpu(), None if accuracies is None else accuracies.cpu(), None if alone is None else alone[0].cpu()
+    )

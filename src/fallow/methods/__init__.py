@@ -17,9 +17,13 @@ from fallow.methods.baselines.mixing import CutMix, Mixup
 from fallow.methods.baselines.swa import SWA
 from fallow.methods.fewshot.anil import ANIL
 from fallow.methods.fewshot.baseline import Baseline
+from fallow.methods.fewshot.boil import BOIL
+from fallow.methods.fewshot.imaml import IMAML
 from fallow.methods.fewshot.l2f import L2F
+from fallow.methods.fewshot.leo import LEO
 from fallow.methods.fewshot.maml import MAML
 from fallow.methods.fewshot.multistep import MultiStepLoss
+from fallow.methods.fewshot.mumomaml import MuMoMAML
 from fallow.methods.fewshot.ppo import MAMLPPO
 from fallow.methods.fewshot.prototypes import ProtoNet
 from fallow.methods.fewshot.rates import LearnedRates, MetaSGD
@@ -47,7 +51,7 @@ METHODS: tuple[type[Method], ...] = (
     Normal, Long, Restart, LLF, SEAL, SAGD, BornAgain, LW, WELS, WELSR, KELS, DSD, FC, IMP, Rescale,
     FAM, SAM, ImplicitDecay, EMA, SWA, Mixup, CutMix, Dropout, Balanced, Probe, Finetune, LPFT, FixMatch,
     ConfidenceNetwork,
-    MAML, L2F, MetaSGD, LearnedRates, MultiStepLoss, ANIL, ProtoNet, Baseline,
+    MAML, L2F, MetaSGD, LearnedRates, MultiStepLoss, ANIL, BOIL, IMAML, MuMoMAML, LEO, ProtoNet, Baseline,
     MAMLTRPO, MAMLPPO,
 )  # fmt: skip
 REGISTRY = {method.name: method for method in METHODS}
@@ -98,8 +102,9 @@ def _fits(value: Any, field: dataclasses.Field[Any]) -> bool:
 
 
 __all__ = [
-    "ANIL", "DSD", "EMA", "FAM", "FC", "IMP", "KELS", "L2F", "LLF", "LPFT", "LW", "MAML", "MAMLPPO", "MAMLTRPO",
-    "REGISTRY", "SAGD", "SAM", "SEAL", "SWA", "WELS", "WELSR", "Balanced", "Baseline", "BornAgain",
-    "ConfidenceNetwork", "CutMix", "Dropout", "Finetune", "FixMatch", "ImplicitDecay", "LearnedRates", "Long",
-    "MetaSGD", "Method", "Mixup", "MultiStepLoss", "Normal", "Probe", "ProtoNet", "Rescale", "Restart", "build",
+    "ANIL", "BOIL", "DSD", "EMA", "FAM", "FC", "IMAML", "IMP", "KELS", "L2F", "LEO", "LLF", "LPFT", "LW", "MAML",
+    "MAMLPPO", "MAMLTRPO", "REGISTRY", "SAGD", "SAM", "SEAL", "SWA", "WELS", "WELSR", "Balanced", "Baseline",
+    "BornAgain", "ConfidenceNetwork", "CutMix", "Dropout", "Finetune", "FixMatch", "ImplicitDecay", "LearnedRates",
+    "Long", "MetaSGD", "Method", "Mixup", "MuMoMAML", "MultiStepLoss", "Normal", "Probe", "ProtoNet", "Rescale",
+    "Restart", "build",
 ]  # fmt: skip

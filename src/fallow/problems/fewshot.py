@@ -30,7 +30,7 @@ class FewShot(Problem):
         self.metric = self.target.metrics.get("accuracy") if metric != "loss" else None
 
     def accept(self, method: Method) -> Method:
-        return super().accept(complete(method))
+        return super().accept(complete(method, self.data.recipe))
 
     @property
     def default_model(self) -> str:

@@ -65,8 +65,11 @@ TABLES: dict[str, Entry] = {
     "iml-ablation": Entry("iml_ablation", "IML, section 4.2.4", "fewer steps between meta-updates, scaled down", 3.5),
     "l2f-sinusoid": Entry("l2f_sinusoid", "L2F, supplement C", "MAML and L2F on sinusoids, L2F's options", 12),
     "l2f-figures": Entry("l2f_figures", "L2F, figures A-C, G", "how smooth adaptation is, how tasks conflict", 3),
-    "l2f-cifarfs": Entry("l2f_cifarfs", "L2F, table B", "MAML, L2F, prototypes on CIFAR-FS, scaled down", 8),
     "l2f-navigation": Entry("l2f_control", "L2F, figure F", "MAML, L2F and its control on 2-D navigation", 10),
     "l2f-cheetah": Entry("l2f_control", "L2F, supplement D", "the same on half-cheetahs, scaled down", 15),
-    "omniglot-5way": Entry("fewshot_images", "Omniglot", "MAML, L2F, prototypes, 5-way 1-shot", 25),
+    "l2f-regression": Entry("l2f_regression", "L2F, table D", "L2F beside MuMoMAML, on sinusoids and a mixture", 25),
+    "l2f-fc100": Entry("fewshot_images", "L2F, table A", "MAML, L2F, controls, prototypes on FC100, scaled down", 90),
+    "l2f-cifarfs": Entry("fewshot_images", "L2F, table B", "the same on CIFAR-FS, scaled down", 90),
+    "l2f-leo": Entry("l2f_leo", "L2F, section E.1", "LEO alone and with L2F, on CIFAR-FS, scaled down", 30),
+    "omniglot-5way": Entry("fewshot_images", "Omniglot", "MAML, L2F, controls, prototypes, 5-way 1-shot", 60),
 }

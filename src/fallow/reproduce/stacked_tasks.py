@@ -28,15 +28,17 @@ CLIP = 10.0  # the largest norm of a learner's meta-gradient: now and then an in
 
 def build(tasks: Tasks, method: str, seed: int) -> Learner:
     """The learner that ``fewshot(None, tasks, method, seed=seed)`` starts from."""
-    made = complete(methods.build(method))
+    made = complete(methods.build(method), tasks.recipe)
     parts = made.parts
     (maml,) = (part for part in parts if isinstance(part, MAML))
+    assert maml.steps is not None
+    assert maml.rate is not None
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(mix(seed, 0))
         model = models.build(tasks.model, shape=tasks.shape, classes=len(tasks.classes))
         pieces = [part for part in parts if isinstance(part, Piece)]
         return Learner(
-            model, tasks.loss, steps=maml.steps, rate=maml.rate, batch_norm=maml.batch_norm,
+            model, tasks.loss, steps=maml.steps, rate=maml.rate, optimizer=maml.optimizer, batch_norm=maml.batch_norm,
             adapt_norms=maml.adapt_norms, pieces=pieces,
         )  # fmt: skip
 

@@ -35,7 +35,7 @@ from fallow.problems import Labelled, as_problem
 from fallow.training import augmentation, recipes
 from fallow.training.options import LOADING, FitOptions, with_signature
 from fallow.weights import Rewound, own_initialiser
-from fallow.weights.layers import layer_of
+from fallow.weights.layers import layer_of, layers
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -207,7 +207,9 @@ def prepare(
     net, factory, described = problem.network(model, settings.input_size)
     pretrained = models.load_weights(net, Path(weights)) if weights is not None else None
     known = models.learned(net, pretrained, given=isinstance(model, nn.Module))
-    if not known and (needy := [part.name for part in method.parts if part.pretrained]):
+    # a head alone learns tasks whose examples are features already
+    bare = method.tasks and len([layer for layer in layers(net).values() if layer._parameters]) == 1
+    if not known and not bare and (needy := [part.name for part in method.parts if part.pretrained]):
         raise RequestError(
             f"{needy[0]} uses what a network has learned before, and {described} starts afresh: "
             "take --model lite0, or give --weights"

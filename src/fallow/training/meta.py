@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import statistics
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +15,22 @@ import torch
 from torch import nn
 
 from fallow.base import files, notebook
-from fallow.base.numbers import MOST, require_whole
+from fallow.base.errors import RequestError
+from fallow.base.numbers import MOST, is_finite, require, require_whole
 from fallow.core import loop
 from fallow.core.context import Context
+from fallow.core.engine import make_engine
 from fallow.core.method import Method
 from fallow.data.tasks import Tasks
 from fallow.evaluate.episodes import Evaluation, evaluate
 from fallow.evaluate.statistics import Estimate
 from fallow.methods.fewshot.fewshot import learner_of
 from fallow.training.fit import Result, prepare, result_of
+from fallow.training.pace import STEPS, timed
+
+LOOKS, LONGEST = 10, 1000  # looks at validation in a meta-training, and the most iterations between two
+TIMED = 8  # tasks judged to know how long that takes
+SPARE = 0.05  # of the time, for what is not timed
 
 
 @dataclass(repr=False)
@@ -62,18 +73,20 @@ def fewshot(
     tasks: Tasks,
     method: Method | str = "maml",
     *,
-    iterations: int = 30_000,
-    meta_batch: int = 4,
-    lr: float = 1e-3,
-    every: int = 500,
-    schedule: str = "constant",
+    iterations: int | None = None,
+    minutes: float | None = None,
+    meta_batch: int | None = None,
+    lr: float | None = None,
+    every: int | None = None,
+    schedule: str | None = None,
     **options: Any,
 ) -> FewShotResult:
     """Meta-train by ``iterations`` of Adam on meta-batches of tasks, then judge by test tasks.
 
-    Validation tasks are looked at after ``every`` iterations, and the best weights kept; the test tasks are looked at
-    once, at the end. Other options are those of :func:`fallow.fit`. ``result.model.adapt(x, y)`` gives what predicts
-    the queries of new tasks.
+    What is None follows from the kind of the tasks (:mod:`fallow.data.tasks.recipe`); with ``minutes``, the iterations
+    are as many as fit into that time, judging included, by a few that are timed first. Validation tasks are looked at
+    after ``every`` iterations, and the best weights kept; the test tasks are looked at once, at the end. Other options
+    are those of :func:`fallow.fit`. ``result.model.adapt(x, y)`` gives what predicts the queries of new tasks.
 
     >>> from fallow.data.tasks import Sinusoid
     >>> tasks = Sinusoid(shots=5, val_tasks=10, test_tasks=10)
@@ -81,27 +94,68 @@ def fewshot(
     >>> result.loss.low < result.loss.mean < result.loss.high
     True
     """
-    require_whole("iterations", iterations, most=10 * MOST)
-    require_whole("every", every, most=10 * MOST)
-    require_whole("meta_batch", meta_batch)
-    every = min(every, iterations)
-    defaults: dict[str, Any] = {"optimizer": "adamw", "weight_decay": 0.0}  # AdamW without decay is Adam
+    recipe = tasks.recipe
+    chosen: dict[str, Any] = {
+        "optimizer": "adamw", "weight_decay": 0.0,  # AdamW without decay is Adam
+        "batch_size": recipe.meta_batch if meta_batch is None else meta_batch,
+        "lr": recipe.lr if lr is None else lr,
+        "schedule": recipe.schedule if schedule is None else schedule,
+    } | options  # fmt: skip
+    require_whole("meta_batch", chosen["batch_size"])
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        if minutes is not None:
+            require(is_finite(minutes) and minutes > 0, "minutes", minutes, "above 0")
+            if iterations is not None:
+                raise RequestError("iterations and minutes say the same: give one of them")
+            known = recorded(options.get("out")) if options.get("resume") else None
+            if known is None:
+                chosen["engine"] = options.get("engine") or make_engine(
+                    options.get("device", "auto"), options.get("devices", 1), options.get("precision", "float32")
+                )
+            iterations = known or fitting(model, tasks, method, minutes, chosen)
+        iterations = recipe.iterations if iterations is None else iterations
+        require_whole("iterations", iterations, most=10 * MOST)
+        every = max(1, min(LONGEST, iterations // LOOKS)) if every is None else every
+        require_whole("every", every, most=10 * MOST)
+        every = min(every, iterations)
         ctx = prepare(
-            model,
-            tasks.changed(per_epoch=every),
-            method,
-            generations=1,
-            epochs=-(-iterations // every),
-            batch_size=meta_batch,
-            lr=lr,
-            schedule=schedule,
-            **(defaults | options),
+            model, tasks.changed(per_epoch=every), method, generations=1, epochs=-(-iterations // every), **chosen
         )
         test, ctx.test = ctx.test, None  # judged here, task by task, and not by the loop
         with closing(ctx):
             loop.run(ctx)
             return _judged(ctx, result_of(ctx), test)
+
+
+def fitting(
+    model: nn.Module | str | None, tasks: Tasks, method: Method | str, minutes: float, chosen: dict[str, Any]
+) -> int:
+    """The iterations that fit into ``minutes`` with all that is judged, by a few that are timed and thrown away.
+
+    Every process times its own share of a meta-batch, beside the others; what the first finds counts.
+    """
+    engine = chosen["engine"]
+    alone = {key: value for key, value in chosen.items() if key not in ("engine", "devices", "out", "resume")}
+    share = -(-chosen["batch_size"] // engine.world_size)
+    few = tasks.changed(per_epoch=STEPS, val_tasks=TIMED, test_tasks=0)
+    ctx = prepare(copy.deepcopy(model), few, method, generations=1, epochs=1, **(alone | {"batch_size": share}))
+    paces = list(timed(ctx))
+    pace = statistics.median(paces[1:] or paces)
+    began = time.monotonic()
+    ctx.score(ctx.val)
+    judging = (time.monotonic() - began) / TIMED / engine.world_size  # seconds a task
+    left = 60 * minutes - judging * (LOOKS * tasks.val_tasks + 2 * tasks.test_tasks)
+    found = max(1, int(left / pace / (1 + SPARE)))
+    return int(engine.broadcast(found - found % LOOKS if found > LOOKS else found))  # so that all epochs are alike
+
+
+def recorded(out: Any) -> int | None:
+    """The iterations of the run in a folder, to resume it; None where there is none to read."""
+    try:
+        record = json.loads((Path(out or "") / "run.json").read_text("utf-8"))
+        return int(record["settings"]["epochs"]) * int(record["data"]["per_epoch"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def _judged(ctx: Context, result: Result, test: Any) -> FewShotResult:
@@ -117,7 +171,7 @@ def _judged(ctx: Context, result: Result, test: Any) -> FewShotResult:
         first, _ = test.mine(test.count)
         reduce = ctx.engine.all_reduce if ctx.engine.world_size > 1 else None
         judge = learner_of(ctx.method).judge
-        found = evaluate(lambda batch: judge(ctx, batch), test.ordered(), reduce, (first, test.count))
+        found = evaluate(lambda batch: judge(ctx, batch, alone=True), test.ordered(), reduce, (first, test.count))
         tested = found.describe()
     whole = FewShotResult(**vars(result), test=found, tested=tested)
     if ctx.folder is not None:

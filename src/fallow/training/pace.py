@@ -30,13 +30,13 @@ def seconds_per_pass(
         options["augment"] = "none"
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), _threads(threads):
         ctx = prepare(model, data, method, **options)
-        times = list(_timed(ctx))
+        times = list(timed(ctx))
     pace = statistics.median(times[1:] or times) / ctx.method.passes
     looked = (ctx.data.describe()["sizes"].get("val") or 0) / (ctx.clock.steps * ctx.settings.batch_size)
     return pace * (1 + FORWARD * looked)
 
 
-def _timed(ctx: Context) -> Iterator[float]:
+def timed(ctx: Context) -> Iterator[float]:
     """The steps' times. The loss is read after each: only then has a GPU done it."""
     ctx.wrapped.train()
     began = last = time.monotonic()

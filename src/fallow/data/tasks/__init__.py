@@ -2,6 +2,7 @@
 
 from fallow.data.tasks.base import TaskBatch, Tasks, TaskStream
 from fallow.data.tasks.episodes import Episodes
+from fallow.data.tasks.mixture import Mixture
 from fallow.data.tasks.sinusoid import Sinusoid
 
-__all__ = ["Episodes", "Sinusoid", "TaskBatch", "TaskStream", "Tasks"]
+__all__ = ["Episodes", "Mixture", "Sinusoid", "TaskBatch", "TaskStream", "Tasks"]

@@ -15,6 +15,7 @@ from fallow.base.errors import RequestError, unknown
 from fallow.base.seeds import mix
 from fallow.data.content import together
 from fallow.data.targets import Classes, Target
+from fallow.data.tasks.recipe import Recipe
 
 SPLITS = ("train", "val", "test")
 NUMBERS = 1 << 19  # in the inputs of tasks that are evaluated side by side
@@ -40,7 +41,7 @@ class Tasks:
     shape: tuple[int, ...]  # of one input
     classes: list[str]  # one for each number that the model gives
     loss: Callable[[Tensor, Tensor], Tensor]  # of (output, targets) of one task
-    model: str  # what to take when no model is named
+    model: str  # what to take when no model is named; "": the recipe's
     shots: int
     seed: int = 0
     per_epoch: int = 500  # meta-batches between two looks at validation
@@ -116,6 +117,11 @@ class Tasks:
         if count == 0:
             return None
         return TaskStream(self, split, batch_size, count, seed, torch.device(device), rank, world, kind)
+
+    @property
+    def recipe(self) -> Recipe:
+        """What to do when nothing is said: the inner loop, and the meta-training."""
+        raise NotImplementedError
 
     @property
     def target(self) -> Target:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,9 @@ from fallow.base.numbers import require_whole
 from fallow.base.seeds import mix
 from fallow.data.normalise import normalise, statistics
 from fallow.data.tasks.base import BLOCK, LARGE, SPLITS, TaskBatch, Tasks
+from fallow.data.tasks.recipe import Recipe, recipe_of
+
+PIECE = 256  # examples to embed at a time
 
 
 @dataclass(eq=False, kw_only=True)
@@ -63,7 +66,7 @@ class Episodes(Tasks):
         if self.rotations and not (self.pictures and self.shape[1] == self.shape[2]):
             raise RequestError(f"examples of shape {self.shape} cannot be turned: rotations need square images")
         self.classes = [str(i + 1) for i in range(self.ways)]
-        self.model = self.model or ("conv4" if self.pictures and min(self.shape[1:]) >= 16 else "mlp")
+        self.model = self.model or self.recipe.model
         chosen = dict(self.splits or carve(self.y.unique(), self.seed))
         check_disjoint(chosen, self.labels)
         self.tables = {split: self._table(split, chosen.get(split, ())) for split in SPLITS}
@@ -95,15 +98,24 @@ class Episodes(Tasks):
         places = torch.where(places < counts[chosen, None], places, 0)
         return order[begins[chosen, None] + places], counts[chosen]
 
+    @property
+    def recipe(self) -> Recipe:
+        return recipe_of(self.shape)
+
     def _ways(self, split: str) -> int:
         return self.train_ways if split == "train" and self.train_ways is not None else self.ways
 
     def block(self, split: str, draw: torch.Generator) -> tuple[Tensor, ...]:
-        """Which examples (tasks, ways, shots + queries), and how often each class is turned (tasks, ways)."""
+        """Which examples (tasks, ways, shots + queries), and how often each class is turned (tasks, ways).
+
+        In the tasks that judge, all classes come up equally often: no accuracy hangs on which ones were drawn.
+        """
         table, counts = self.tables[split]
         turns = 4 if self.rotations else 1
         # the positions of the largest random numbers are a draw without replacement
-        classes = torch.rand(BLOCK, len(table) * turns, generator=draw).topk(self._ways(split)).indices
+        keys = torch.rand(BLOCK, len(table) * turns, generator=draw)
+        ways = self._ways(split)
+        classes = keys.topk(ways).indices if split == "train" else dealt(keys, ways)
         chosen, turned = classes // turns, classes % turns
         keys = torch.rand(*chosen.shape, table.shape[1], generator=draw)
         keys.masked_fill_(torch.arange(table.shape[1]) >= counts[chosen][..., None], -1.0)
@@ -148,6 +160,26 @@ class Episodes(Tasks):
             self.x = self.x.to(device)
         return self.x
 
+    def embedded(self, features: Callable[[Tensor], Tensor]) -> Episodes:
+        """The same tasks of what ``features`` says of every example, computed once; turned classes are classes then."""
+        turns = 4 if self.rotations else 1
+        device = self.x.device
+        pieces = [
+            features(self.pixels(rows[None, :, None], torch.full((1, len(rows)), turn, device=device))[0, :, 0])
+            for turn in range(turns)
+            for rows in torch.arange(len(self.x), device=device).split(PIECE)
+        ]
+        splits = {
+            split: [turns * label + turn for label in held for turn in range(turns)]
+            for split, held in self.describe()["splits"].items()
+        }
+        return Episodes(
+            name=self.name, x=torch.cat(pieces).float(),
+            y=torch.cat([turns * self.y + turn for turn in range(turns)]), splits=splits, ways=self.ways,
+            shots=self.shots, queries=self.queries, train_ways=self.train_ways, seed=self.seed,
+            per_epoch=self.per_epoch, val_tasks=self.val_tasks, test_tasks=self.test_tasks,
+        )  # fmt: skip
+
     def normalisation(self) -> dict[str, Any]:
         return {"mean": self.mean.tolist(), "std": self.std.tolist()}
 
@@ -160,6 +192,20 @@ class Episodes(Tasks):
             "ways": self.ways, "queries": self.queries, "rotations": self.rotations, "train_ways": self.train_ways,
             "splits": tables, "content": content,
         }  # fmt: skip
+
+
+def dealt(keys: Tensor, ways: int) -> Tensor:
+    """Classes (tasks, ways) by random keys (tasks, classes): those that came up least so far, and of these at random.
+
+    >>> dealt(torch.rand(6, 4), 2).flatten().bincount()
+    tensor([3, 3, 3, 3])
+    """
+    seen = torch.zeros(keys.shape[1])
+    found = []
+    for each in keys:
+        found.append((each - seen).topk(ways).indices)
+        seen[found[-1]] += 1
+    return torch.stack(found)
 
 
 def carve(classes: Tensor, seed: int) -> dict[str, list[int]]:

@@ -22,19 +22,31 @@ from fallow.data.sources.folder import SPLITS as FOLDERS
 from fallow.data.sources.folder import folder
 from fallow.data.tasks.base import SPLITS, Tasks
 from fallow.data.tasks.episodes import Episodes, carve
+from fallow.data.tasks.mixture import Mixture
 from fallow.data.tasks.sinusoid import SETTINGS, Sinusoid
 
 Splits = dict[str, list[int]]
 
 # pairs of arrays whose labels count their own classes: Omniglot's two halves
 HALVES = {"train": "background", "test": "evaluation"}
+CURVED = {"sinusoid": (Sinusoid, ("setting", "points")), "mixture": (Mixture, ("of", "noise", "points"))}
+QUERIES = 5  # of a class; with 15 a meta-iteration of a 1-shot task takes twice as long
+CIFAR = ("cifar100.npz", "cifar-100-python", "cifar100_sub.npz")
+CLASSES = "cifar100_fewshot_splits.json"
+# tasks known by name: the file or folder of their images, whichever comes first, and their class splits
+NAMED = {
+    "omniglot": (("omniglot28.npz", "omniglot.npz"), ""),
+    "cifar-fs": (CIFAR, f"{CLASSES}:cifar-fs"),
+    "fc100": (CIFAR, f"{CLASSES}:fc100"),
+}
 COUNTS = ("val_tasks", "test_tasks", "per_epoch")
-OPTIONS = ("ways", "shots", "queries", "seed", "splits", "rotations", "size", *COUNTS)
+OPTIONS = ("data_dir", "ways", "shots", "queries", "seed", "splits", "rotations", "size", *COUNTS)
 
 
 def load_tasks(
     source: str | Path,
     *,
+    data_dir: str | Path | None = None,
     ways: int = 5,
     shots: int = 1,
     queries: int | None = None,
@@ -46,7 +58,8 @@ def load_tasks(
 ) -> Tasks:
     """Tasks from ``source``.
 
-    - ``sinusoid``, or ``sinusoid:setting=hard``;
+    - ``sinusoid``, or ``sinusoid:setting=hard``; ``mixture``, or ``mixture:of=sinusoid/linear/quadratic``;
+    - ``omniglot`` (with rotations), ``cifar-fs`` or ``fc100``, by the usual class splits, from files in ``data_dir``;
     - a .npz with x and y (x_train, x_test … are put together: classes are split, not examples), or with
       x_background, y_background, x_evaluation, y_evaluation (Omniglot: the first half is trained on);
     - a folder with a folder of images per class, or with train/, val/ and test/ that hold different classes.
@@ -57,26 +70,56 @@ def load_tasks(
     for key in counts:
         if key not in COUNTS:
             raise unknown("option of tasks", key, OPTIONS)
-    name, settings = parse(str(source)) if str(source).startswith("sinusoid") else ("", {})
-    if name == "sinusoid":
-        for key in settings:
-            if key not in ("setting", "points"):
-                raise unknown("setting of sinusoid", key, ("setting", "points"))
+    if (found := _curves(source)) is not None:
+        kind, settings = found
         if splits is not None or rotations:
-            raise RequestError("sinusoid has no classes: leave splits and rotations out")
-        return Sinusoid(shots=shots, queries=queries, seed=seed, **counts, **settings)
+            raise RequestError(f"{kind.name} has no classes: leave splits and rotations out")
+        return kind(shots=shots, queries=queries, seed=seed, **counts, **settings)
     path = expanded(source)
-    if not path.exists():
+    if data_dir is not None and str(source) in NAMED:
+        path, own = named_files(str(source), expanded(data_dir))
+        splits = own if splits is None else splits
+        rotations = rotations or str(source) == "omniglot"
+    elif not path.exists():
+        if str(source) in NAMED:
+            wanted = " or ".join(NAMED[str(source)][0])
+            raise RequestError(f"{source} is not installed: give --data-dir, a folder with {wanted}")
         raise RequestError(
-            f"there is no {path}: give sinusoid (settings: {', '.join(SETTINGS)}), a .npz, or a folder of classes"
+            f"there is no {path}: give sinusoid (settings: {', '.join(SETTINGS)}), mixture, {', '.join(NAMED)}, "
+            "a .npz, or a folder of classes"
         )
-    x, y, names, own = _examples(path, str(source), size, seed)
-    chosen = own if splits is None else _named(splits, names)
+    x, y, names, halves = _examples(path, str(path), size, seed)
+    chosen = halves if splits is None else _named(splits, names)
     return Episodes(
-        name=path.stem if path.is_file() else path.resolve().name,
-        x=x, y=y, names=names, splits=chosen, ways=ways, shots=shots, queries=15 if queries is None else queries,
+        name=str(source) if str(source) in NAMED else path.stem if path.is_file() else path.resolve().name,
+        x=x, y=y, names=names, splits=chosen, ways=ways, shots=shots, queries=QUERIES if queries is None else queries,
         rotations=rotations, seed=seed, **counts,
     )  # fmt: skip
+
+
+def _curves(source: str | Path) -> tuple[type[Sinusoid | Mixture], dict[str, Any]] | None:
+    """The kind of curves that a name stands for, with its settings; None where it stands for none."""
+    if not str(source).startswith(tuple(CURVED)):
+        return None
+    name, settings = parse(str(source))
+    if name not in CURVED:
+        return None
+    kind, known = CURVED[name]
+    for key in settings:
+        if key not in known:
+            raise unknown(f"setting of {name}", key, known)
+    return kind, settings
+
+
+def named_files(name: str, folder: Path) -> tuple[Path, str | None]:
+    """The images of tasks known by name, and the class splits that belong to them, as FILE.json:NAME."""
+    files, own = NAMED[name]
+    found = next((folder / file for file in files if (folder / file).exists()), None)
+    if found is None:
+        raise RequestError(f"{folder} has no images of {name}: it should hold {' or '.join(files)}")
+    if own and not (folder / CLASSES).exists():
+        raise RequestError(f"{folder} does not say which classes {name} holds out: it should hold {CLASSES}")
+    return found, str(folder / own) if own else None
 
 
 def _examples(path: Path, source: str, size: int | None, seed: int) -> tuple[Tensor, Tensor, list[str], Splits | None]:

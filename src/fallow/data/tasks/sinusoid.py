@@ -14,6 +14,7 @@ from fallow.base.errors import unknown
 from fallow.base.numbers import require_whole
 from fallow.data.targets import Numbers, Target
 from fallow.data.tasks.base import BLOCK, LARGE, TaskBatch, Tasks
+from fallow.data.tasks.recipe import CURVES, Recipe
 
 SPAN = 5.0
 # amplitude A, frequency ω, phase b; the hard setting trains and tests on ranges that do not overlap
@@ -39,12 +40,16 @@ class Sinusoid(Tasks):
     shape: tuple[int, ...] = (1,)
     classes: list[str] = None  # type: ignore[assignment]
     loss: Any = functional.mse_loss
-    model: str = "mlp:hidden=40,40,init=torch"  # biases spread from the start: He's zeros bend all units at x = 0
+    model: str = CURVES.model  # biases spread from the start: He's zeros bend all units at x = 0
     shots: int = 10
     queries: int | None = None
     points: int = 100
     setting: str = "standard"
     test_tasks: int = 600
+
+    @property
+    def recipe(self) -> Recipe:
+        return CURVES
 
     @property
     def target(self) -> Target:

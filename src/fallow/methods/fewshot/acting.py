@@ -59,7 +59,7 @@ class ActingMAML(FewShot):
     """
 
     control = True
-    exclusive = "which steps' losses count"  # the last one's: there are no others to act by
+    exclusive = ("which steps' losses count",)  # the last one's: there are no others to act by
 
     steps: int = 1
     rate: float = 0.1  # α
@@ -189,7 +189,7 @@ class ActingMAML(FewShot):
 
     # ---- evaluation -----------------------------------------------------------------------------------
 
-    def judge(self, ctx: Context, batch: Any) -> Judged:
+    def judge(self, ctx: Context, batch: Any, *, alone: bool = False) -> Judged:
         return Judged(-self.returns(self.environment, batch, self.evaluate_steps or self.steps), None)
 
     def returns(self, environment: Environment, drawn: Drawn, steps: int) -> Tensor:

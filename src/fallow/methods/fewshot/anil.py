@@ -19,7 +19,7 @@ class ANIL(Piece):
 
     name = "anil"
     summary = "only the head adapts in the inner loop; the body is shared by all tasks"
-    exclusive = "what adapts"
+    exclusive = ("what adapts",)
 
     def adapted(self, model: nn.Module, names: Sequence[str]) -> list[str]:
         head = head_of(model, execution_order(model))

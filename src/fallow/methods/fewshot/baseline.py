@@ -88,7 +88,7 @@ class Baseline(FewShot):
         weight = len(x) * ctx.engine.world_size / self.batch / ctx.train.share(ctx.clock.step)
         return weight * functional.cross_entropy(self.head(self.features(x)), y)
 
-    def judge(self, ctx: Context, batch: Any) -> Judged:
+    def judge(self, ctx: Context, batch: Any, *, alone: bool = False) -> Judged:
         x, y, query_x, query_y = batch
         with untouched(ctx.model), torch.no_grad():
             ctx.model.eval()

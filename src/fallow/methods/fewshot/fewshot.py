@@ -32,8 +32,8 @@ class FewShot(Method):
             why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise RequestError(f"the model cannot take inputs of shape {tuple(x.shape[2:])}: {why}") from error
 
-    def judge(self, ctx: Context, batch: Any) -> Judged:
-        """Query losses and accuracies of a meta-batch of tasks."""
+    def judge(self, ctx: Context, batch: Any, *, alone: bool = False) -> Judged:
+        """Query losses and accuracies of a meta-batch of tasks; ``alone``: also of every query on its own."""
         raise NotImplementedError
 
     def update(self, ctx: Context, gradients: Gradients) -> Tensor:

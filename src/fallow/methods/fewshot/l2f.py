@@ -26,7 +26,7 @@ class L2F(Piece):
 
     name = "l2f"
     summary = "every task attenuates the shared initialisation, layer by layer, before it adapts"
-    exclusive = "where a task starts from"
+    exclusive = ("where a task starts from",)
     role = "attenuator"
 
     depth: int = 3  # linear layers of g_φ

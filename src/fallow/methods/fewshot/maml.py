@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,9 +12,12 @@ from torch import Tensor, nn
 from fallow.adaptation.execution import EXECUTIONS, Execution
 from fallow.adaptation.learner import Judged, Learner
 from fallow.adaptation.objective import BATCH_NORMS, normalised
+from fallow.adaptation.optimisers import OPTIMISERS
 from fallow.base.errors import RequestError, unknown
+from fallow.base.numbers import require_whole
 from fallow.core.context import Context
-from fallow.core.method import Method
+from fallow.core.method import Method, Together
+from fallow.data.tasks.recipe import Recipe
 from fallow.methods.fewshot.fewshot import FewShot
 from fallow.methods.fewshot.piece import Piece
 
@@ -33,21 +36,25 @@ class MAML(FewShot):
     name = "maml"
     summary = "an initialisation from which a few gradient steps learn a task"
 
-    steps: int = 5
-    rate: float = 0.01  # α
+    steps: int | None = None  # None: as the kind of the tasks likes it, and so the rate and the steps at evaluation
+    rate: float | None = None  # α
+    optimizer: str = "sgd"  # of the inner loop; or "momentum", "adam"
     order: int = 2
     anneal: float = 0.0
     batch_norm: str = "batch"  # or "per-step", "frozen"
     adapt_norms: bool = True  # whether the inner loop moves the parameters of norms; False in L2F's public code
     execution: str = "auto"  # or "vmap", "loop"
     compile: bool = False
-    evaluate_steps: int | None = None  # None: as in training
+    evaluate_steps: int | None = None  # None, with steps given: as in training
 
     def __post_init__(self) -> None:
-        if not isinstance(self.steps, int) or self.steps < 1:
-            raise RequestError(f"steps is {self.steps}: it must be a whole number from 1")
-        if not 0 < self.rate < math.inf:
+        for name in ("steps", "evaluate_steps"):
+            if getattr(self, name) is not None:
+                require_whole(name, getattr(self, name))
+        if self.rate is not None and not 0 < self.rate < math.inf:
             raise RequestError(f"rate is {self.rate}: it must be above 0")
+        if self.optimizer not in OPTIMISERS:
+            raise unknown("optimizer", self.optimizer, OPTIMISERS)
         if self.order not in (1, 2):
             raise RequestError(f"order is {self.order}: it must be 1 or 2")
         if not 0 <= self.anneal <= 1:
@@ -60,12 +67,26 @@ class MAML(FewShot):
             raise RequestError("compile and batch_norm=per-step do not go together: take batch_norm=batch")
         self.pieces: list[Piece] = []
 
+    def settle(self, recipe: Recipe) -> MAML:
+        """With what the tasks' recipe says of the inner loop, where nobody has."""
+        evaluate = recipe.evaluate_steps if self.steps is None else None
+        return replace(
+            self,
+            steps=self.steps or recipe.steps,
+            rate=self.rate or recipe.rate,
+            evaluate_steps=self.evaluate_steps or evaluate,
+        )
+
     def begin(self, ctx: Context) -> None:
+        assert self.steps is not None
+        assert self.rate is not None
         self.pieces = [part for part in ctx.method.parts if isinstance(part, Piece)]
         self.learner = Learner(
-            ctx.model, ctx.criterion, steps=self.steps, rate=self.rate, batch_norm=self.batch_norm,
-            adapt_norms=self.adapt_norms, pieces=self.pieces,
+            ctx.model, ctx.criterion, steps=self.steps, rate=self.rate, optimizer=self.optimizer,
+            batch_norm=self.batch_norm, adapt_norms=self.adapt_norms, pieces=self.pieces,
         )  # fmt: skip
+        if self.compile and hasattr(self.learner, "proximal"):
+            raise RequestError("imaml solves a system for every task, which is not compiled: leave compile out")
         self.run = Execution(self.learner, self.execution, self.compile)
         self.try_out(ctx, ctx.model)
         self.try_adapting(ctx)
@@ -90,6 +111,7 @@ class MAML(FewShot):
             ) from error
 
     def loss(self, ctx: Context, batch: Any) -> Tensor:
+        assert self.steps is not None
         order = 1 if ctx.clock.overall < self.anneal else self.order
         listed = [w for piece in self.pieces if (w := piece.weights(self.steps, ctx.clock.overall)) is not None]
         weights = torch.tensor(listed[0], device=ctx.device) if listed else None
@@ -126,12 +148,12 @@ class MAML(FewShot):
         step = next(i for i, loss in enumerate(trace) if not math.isfinite(loss))
         before = f" (the step before: {trace[step - 1]:.4g})" if step else ""
         place = "the query loss after it" if step == len(trace) - 1 else f"the support loss at inner step {step + 1}"
-        return f"the inner loop diverged: {place} is {trace[step]}{before}; lower its rate ({self.rate:g})"
+        return f"the inner loop diverged: {place} is {trace[step]}{before}; lower its rate ({self.learner.rate:g})"
 
     # ---- evaluation -----------------------------------------------------------------------------------
 
-    def judge(self, ctx: Context, batch: Any) -> Judged:
-        return self.learner.judge(batch, batched=self.run.kind == "vmap", steps=self.evaluate_steps)
+    def judge(self, ctx: Context, batch: Any, *, alone: bool = False) -> Judged:
+        return self.learner.judge(batch, batched=self.run.kind == "vmap", steps=self.evaluate_steps, alone=alone)
 
     def evaluated(self, ctx: Context) -> nn.Module:
         return self.learner
@@ -145,13 +167,18 @@ class MAML(FewShot):
         self.learner.load_state_dict(state["own"], strict=False)
 
 
-def complete(method: Method) -> Method:
-    """Pieces alone stand for MAML with them; ordinary methods do not learn from tasks."""
+def complete(method: Method, recipe: Recipe | None = None) -> Method:
+    """Pieces alone stand for MAML with them, settled by the tasks' recipe; ordinary methods do not learn from tasks."""
     for part in method.parts:
         if not part.tasks:
             raise RequestError(
                 f"{part.name} learns from labelled examples, not from tasks: take maml, l2f or another few-shot method"
             )
     if all(isinstance(part, Piece) for part in method.parts):
-        return MAML() + method
-    return method
+        method = MAML() + method
+    if recipe is None:
+        return method
+    for part in method.parts:
+        recipe = part.recipe(recipe) if isinstance(part, Piece) else recipe
+    parts = [part.settle(recipe) if isinstance(part, MAML) else part for part in method.parts]
+    return Together(*parts) if len(parts) > 1 else parts[0]

@@ -28,7 +28,7 @@ class MultiStepLoss(Piece):
 
     name = "multi-step-loss"
     summary = "the query loss after every inner step counts, at first all alike, later only the last"
-    exclusive = "which steps' losses count"
+    exclusive = ("which steps' losses count",)
 
     until: float = 0.2
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import nn
 
 from fallow.core.method import Method
+from fallow.data.tasks.recipe import Recipe
 
 
 class Piece(Method):
@@ -15,6 +16,10 @@ class Piece(Method):
 
     tasks = True
     role: ClassVar[str] = ""  # the name of its module in the learner
+
+    def recipe(self, recipe: Recipe) -> Recipe:
+        """The tasks' recipe, where this piece wants another inner loop."""
+        return recipe
 
     def build(self, model: nn.Module, steps: int, rate: float) -> nn.Module | None:
         """Its meta-parameters, which join the one meta-optimiser."""

@@ -62,7 +62,7 @@ class ProtoNet(FewShot):
     def loss(self, ctx: Context, batch: Any) -> Tensor:
         return ctx.criterion(self.logits(batch).flatten(0, 1), batch[3].flatten())
 
-    def judge(self, ctx: Context, batch: Any) -> Judged:
+    def judge(self, ctx: Context, batch: Any, *, alone: bool = False) -> Judged:
         with untouched(ctx.model), torch.no_grad():
             ctx.model.eval()
             return judged(self.logits(batch), batch[3])

@@ -20,7 +20,7 @@ class MetaSGD(Piece):
 
     name = "meta-sgd"
     summary = "the inner loop's rate of every weight is learned with the initialisation"
-    exclusive = "the rates of the inner loop"
+    exclusive = ("the rates of the inner loop",)
     role = "learned_rates"
 
     start: float | None = None
@@ -35,7 +35,7 @@ class LearnedRates(Piece):
 
     name = "learned-rates"
     summary = "the inner loop's rate of every layer and step is learned with the initialisation"
-    exclusive = "the rates of the inner loop"
+    exclusive = ("the rates of the inner loop",)
     role = "learned_rates"
 
     start: float | None = None

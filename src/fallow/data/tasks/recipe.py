@@ -1,0 +1,40 @@
+"""What to do when nothing is said: a network, its inner loop and its meta-training, by the kind of the tasks.
+
+Chosen by measurement: the table is in ``docs/fewshot.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One line of the table."""
+
+    model: str
+    steps: int  # of the inner loop
+    rate: float  # α, of the inner loop
+    evaluate_steps: int | None  # where more of them judge than train
+    lr: float  # of the meta-optimiser, Adam
+    schedule: str
+    meta_batch: int
+    iterations: int
+
+
+#                      model                      steps  α  at test  meta-rate           tasks iterations
+CURVES = Recipe("mlp:hidden=40,40,init=torch", 5, 0.01, None, 1e-3, "constant", 4, 30_000)
+GREY = Recipe("conv4:width=32", 1, 0.4, 3, 3e-3, "cosine", 4, 15_000)
+COLOUR = Recipe("conv4:width=32", 1, 0.4, 3, 3e-3, "cosine", 4, 15_000)
+OTHER = Recipe("mlp", 5, 0.01, None, 1e-3, "constant", 4, 30_000)
+
+
+def recipe_of(shape: tuple[int, ...]) -> Recipe:
+    """The line that labelled examples of a shape belong to; what conv4's four poolings cannot halve is no picture here.
+
+    >>> recipe_of((1, 28, 28)).rate, recipe_of((640,)).model
+    (0.4, 'mlp')
+    """
+    if len(shape) != 3 or min(shape[1:]) < 16:
+        return OTHER
+    return GREY if shape[0] == 1 else COLOUR

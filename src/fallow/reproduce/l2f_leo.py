@@ -1,0 +1,74 @@
+"""LEO alone and with L2F (L2F's supplement, section E.1), on features of a network that fallow trained.
+
+fallow reproduce l2f-leo --data-dir DIR      on CIFAR-FS, see fallow reproduce l2f-cifarfs
+
+The papers have features of a wide residual network on miniImageNet; here four convolutions learn to classify the 64
+training classes of CIFAR-FS (``baseline``), and LEO learns on their features, 5-way 5-shot. The supplement's numbers
+for LEO are not in its text: what is claimed is that L2F adds to it. "Constant γ" is the control, a γ for each dimension
+that is learned but the same for all tasks. All rows of a seed have the same features, and all are judged by the same
+episodes of classes that neither has seen. All are inductive: the features' norms have learned their statistics.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors.torch import save_file
+
+from fallow.evaluate.statistics import interval, paired
+from fallow.experiment import heed
+from fallow.reproduce.fewshot_images import MODEL, shown, sources, tasks_of
+from fallow.reproduce.runs import Runs
+from fallow.reproduce.seal_tables import direction
+from fallow.reproduce.table import Cell, Table, cell
+from fallow.training.meta import fewshot
+
+SEEDS = 3
+SHOTS = 5
+TASKS, TABLE = "cifar-fs", "l2f-cifarfs"
+FEATURES = 1500  # iterations of the network whose features are taken
+ITERATIONS = 3000
+LOOKS = 5
+RATE = 5e-4
+METHODS = {"LEO": "leo", "LEO+L2F": "leo+l2f", "LEO, constant γ": "leo+l2f:gamma=constant"}
+BODY = "Baseline, its own head"
+
+
+def accuracies(folder: Path, images: str, splits: str, seed: int) -> dict[str, list[float]]:
+    """Accuracy in % on every held-out episode, of every method on the same features."""
+    tasks = tasks_of(TASKS, images, splits, SHOTS)
+    body = fewshot(MODEL, tasks, "baseline", iterations=FEATURES, every=max(1, FEATURES // LOOKS), seed=seed,
+                   observer=heed)  # fmt: skip
+    kept = folder / "features.safetensors"
+    save_file(body.model.state_dict(), kept)
+    found = {BODY: body}
+    for row, method in METHODS.items():
+        found[row] = fewshot(
+            MODEL, tasks, method, iterations=ITERATIONS, every=max(1, ITERATIONS // LOOKS), lr=RATE, seed=seed,
+            observer=heed, weights=kept,
+        )  # fmt: skip
+    return {row: (100 * result.test.accuracies[-1]).tolist() for row, result in found.items()}  # type: ignore[union-attr,index]
+
+
+def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+    """The table: every row's accuracy, and what L2F adds to LEO."""
+    images, splits = sources(TABLE, data_dir)
+    at, done = each(accuracies, {("LEO", seed): (images, splits, seed) for seed in range(seeds)})
+    cells: list[Cell] = []
+    remarks = [f"{MODEL}, 5-way {SHOTS}-shot, {ITERATIONS:,} iterations of 4 tasks, {len(done)} seeds."]
+    means: dict[str, list[float]] = {}
+    episodes: dict[str, list[float]] = {}
+    for row in (BODY, *METHODS):
+        runs = [at["LEO", seed][row] for seed in done]
+        means[row] = [sum(scores) / len(scores) for scores in runs]
+        episodes[row] = [sum(scores) / len(done) for scores in zip(*runs, strict=True)]
+        cells.append(cell(row, "accuracy", None, means[row], 0.0))
+        remarks.append(f"{row}, over the episodes: {shown(interval(episodes[row]))}")
+    for other in ("LEO", "LEO, constant γ"):
+        if (gap := paired(episodes["LEO+L2F"], episodes[other])) is not None:
+            by = f"{gap.mean:+.2f} points [{gap.low:+.2f}, {gap.high:+.2f}]"
+            remarks.append(f"LEO+L2F − {other} on the same episodes: {by}")
+        if len(done) > 1:
+            gains = [a - b for a, b in zip(means["LEO+L2F"], means[other], strict=True)]
+            cells.append(direction(f"LEO+L2F − {other}, by seed", "accuracy", None, gains))
+    return Table(name, "L2F, supplement, section E.1", cells, remarks=remarks)
