@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 import fallow
+from fallow.base.errors import WorkError
 from fallow.comparison import yardsticks as learners
 from fallow.comparison.work import read
 from fallow.data.examples import united
@@ -59,6 +61,31 @@ def test_a_network_is_trained_again_on_all_labels(data: str, tmp_path: Path) -> 
     before = state(out)
     ran(asked, out)
     assert state(out) == before  # nothing is trained twice
+
+
+@pytest.mark.usefixtures("networks")
+def test_whatever_becomes_of_the_winner_the_same_command_mends_it_or_says_how(data: str, tmp_path: Path) -> None:
+    asked, out = plan(data, seeds=1), tmp_path / "out"
+    done = ran(asked, out)
+    kept, before = out / "best" / "best.safetensors", (out / "best" / "best.safetensors").read_bytes()
+    kept.unlink()
+    (kept / "inside").mkdir(parents=True)  # a folder where the file was
+    ran(asked, out)
+    assert kept.read_bytes() == before
+    shutil.rmtree(out / "best")
+    (out / "best").write_text("a file where the folder was")
+    ran(asked, out)
+    assert kept.read_bytes() == before
+    winner = done.findings().winner
+    assert winner is not None
+    judged = out / winner.folder
+    for damage in ("", "[]", "{}", "{"):
+        (judged / "run.json").write_text(damage)
+        with pytest.raises(WorkError, match=f"run.json is damaged .*: delete {judged}, and the same command trains it"):
+            ran(asked, out)
+    shutil.rmtree(judged)
+    ran(asked, out)
+    assert kept.read_bytes() == before
 
 
 @pytest.mark.usefixtures("networks")

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,14 @@ def is_leftover(path: Path) -> bool:
 def sweep(folder: Path) -> None:
     """Remove what a process that was killed while writing left beside; only for folders that are fallow's."""
     for path in filter(is_leftover, folder.iterdir()):
+        path.unlink(missing_ok=True)
+
+
+def remove(path: Path) -> None:
+    """Whatever is there, if anything."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
         path.unlink(missing_ok=True)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +17,7 @@ from fallow.comparison.answered import answered
 from fallow.comparison.race import Entry
 from fallow.comparison.slices import slices
 from fallow.comparison.winner import Taken
+from fallow.core.record import RunFolder
 from fallow.data.examples import Examples, Files
 from fallow.data.texts import to_strings
 from fallow.report.shown import Shown
@@ -68,10 +67,12 @@ class Best:
 def keep(comparison: Comparison, taken: Taken) -> Best:
     """Copy the winner's record and weights to ``best/``, with its temperature, and look at its mistakes."""
     home, winner = comparison.folder / "best", taken.entry
-    home.mkdir(exist_ok=True)
-    record = json.loads((taken.folder / "run.json").read_text("utf-8"))
+    record = RunFolder(taken.folder).record()
+    weights = (taken.folder / f"{taken.weights}.safetensors").read_bytes()
+    files.remove(home)  # a copy, whatever has become of it
+    home.mkdir()
     files.write_json(home / "run.json", record | {"temperature": taken.temperature, "labels": taken.labels})
-    shutil.copyfile(taken.folder / f"{taken.weights}.safetensors", home / "best.safetensors")
+    files.write(home / "best.safetensors", weights)
     if comparison.plan.fewshot:
         start = FEWSHOT.format(comparison.source_of(winner), winner.model, winner.method, home)
         return Best(winner, home / "best.safetensors", start, [], [], [])

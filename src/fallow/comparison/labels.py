@@ -7,6 +7,7 @@ steps of a training are those of the race, so that sizes differ in their labels 
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -103,7 +104,7 @@ def runners(entries: Sequence[Entry], metric: Metric) -> list[str]:
     means: dict[str, list[float]] = {}
     for entry in entries:
         means.setdefault(entry.method, []).append(metric.worth(entry.val))
-    ranked = sorted(means, key=lambda name: -float(np.mean(means[name])))
+    ranked = sorted(means, key=lambda name: (-statistics.fmean(means[name]), name))  # whoever ended first
     controls = [name for name in ranked if plain(name) and name != BASELINE]
     methods = [name for name in ranked if not plain(name)]
     return [*controls[:1], *methods[:1]]

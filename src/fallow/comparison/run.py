@@ -82,8 +82,15 @@ class Comparison:
 
     @property
     def runs(self) -> list[Run]:
-        """Every run of the race, in the order of the plan."""
-        return [run for run in self.state.runs.values() if races(run)]
+        """Every run of the race, in the order of the plan: it decides between equals, not who ended first."""
+        found = [run for run in self.state.runs.values() if races(run)]
+        return sorted(found, key=self._place)
+
+    def _place(self, run: Run) -> tuple[int, int, int, int]:
+        asked, plan = run.arguments, self.plan
+        source, model = asked["data"], asked["model"]
+        models = self.models(source)
+        return plan.data.index(source), models.index(model), plan.methods.index(asked["method"]), asked["seed"]
 
     @property
     def entries(self) -> dict[str, Entry]:

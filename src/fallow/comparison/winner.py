@@ -7,7 +7,6 @@ kept where that is not wanted, or cannot be.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,7 +109,7 @@ def _run(comparison: Comparison, entry: Entry, learner: Measured | None, whole: 
         how: dict[str, Any] = {"method": f"probe:strength={strength}", "weights": None, "settings": {}}
         return Run(NAME, "fallow.comparison.work:again", common | how | {"model": LITE0}, paths=paths)
     folder = comparison.folder / entry.folder
-    record = json.loads((folder / "run.json").read_text("utf-8"))
+    record = RunFolder(folder).record()
     settings = {key: value for key, value in record["settings"].items() if key not in ("seed", "patience", "metric")}
     method = str(settled(record["method"], RunFolder(folder).history()))
     race = comparison.state.runs[folder.name]

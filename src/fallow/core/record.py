@@ -81,6 +81,18 @@ class RunFolder:
         """Let another process work here."""
         let_go(self.path / LOCK)
 
+    def record(self) -> dict[str, Any]:
+        """What ``run.json`` holds of a run that is done."""
+        path = self.path / "run.json"
+        try:
+            found = json.loads(path.read_text("utf-8"))
+            if isinstance(found, dict) and "model" in found:
+                return found
+            why = "it holds no record"
+        except (OSError, ValueError) as error:
+            why = str(error)
+        raise WorkError(self._damaged(path, why))
+
     def result(self) -> dict[str, Any] | None:
         """The outcome, when the run is complete."""
         try:

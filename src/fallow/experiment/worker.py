@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -105,20 +104,12 @@ def outcome(folder: Path, identity: str) -> dict[str, Any] | None:
 def _clear(folder: Path, lock: Path, identity: str) -> None:
     """Leave in the folder what this very run left there before; the lock file says whose folder it is."""
     if lock.read_bytes() != identity.encode():
-        _remove(folder)
+        files.remove(folder)
         lock.write_text(identity)
     if not folder.is_dir():
-        _remove(folder)
+        files.remove(folder)
         folder.mkdir(parents=True)
-    _remove(folder / OUTCOME)  # of a failure
-
-
-def _remove(path: Path) -> None:
-    """Whatever is there."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    files.remove(folder / OUTCOME)  # of a failure
 
 
 def _record(task: Task, folder: Path) -> dict[str, Any] | None:

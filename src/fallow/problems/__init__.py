@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import Any
 
 from fallow.base.errors import RequestError
@@ -17,6 +18,7 @@ from fallow.problems.semi import SemiLabelled
 __all__ = ["Control", "FewShot", "Labelled", "Network", "Problem", "SemiLabelled", "as_problem"]
 
 
+@singledispatch
 def as_problem(
     data: Any, *, metric: str | None = None, loss: str | None = None, train: int | None = None, **how: Any
 ) -> Problem:
@@ -24,13 +26,19 @@ def as_problem(
 
     This is the one door: whatever a user has passes through it, and nothing behind it asks what the data are.
     """
-    if isinstance(data, Environment):
-        return Control(data, metric)
-    if isinstance(data, Tasks):
-        if loss is not None:
-            raise RequestError(f"loss={loss} is for masks, and these are tasks: leave it out")
-        return FewShot(data, metric)
     if isinstance(data, Data) and train is not None:
         raise RequestError("this Data is loaded and split already: give train to fallow.data.load instead")
     loaded = load(data, train=train, **how)
     return (Labelled if loaded.unlabelled is None else SemiLabelled)(loaded, metric, loss)
+
+
+@as_problem.register
+def _(data: Environment, *, metric: str | None = None, **how: Any) -> Problem:
+    return Control(data, metric)
+
+
+@as_problem.register
+def _(data: Tasks, *, metric: str | None = None, loss: str | None = None, **how: Any) -> Problem:
+    if loss is not None:
+        raise RequestError(f"loss={loss} is for masks, and these are tasks: leave it out")
+    return FewShot(data, metric)
