@@ -129,7 +129,10 @@ def test_several_data_sets(compare: Run) -> None:
 
 def test_failed_runs_are_named_once_with_their_reason(compare: Run) -> None:
     arrays(Path("few.npz"))
-    out, err = told(compare("few.npz", "--methods", "ema,cutmix", "--seeds", 2, "--out", "out"))
+    found = compare("few.npz", "--methods", "ema,cutmix", "--seeds", 2, "--out", "out")
+    out, err = found.out, found.err.splitlines()
+    assert found.code == 1
+    assert err[-1].startswith("fallow: 2 of 8 runs failed, the first because: cutmix cuts boxes from images")
     failed = [line for line in out.splitlines() if line.startswith("failed: ")]
     assert len(failed) == 1
     assert failed[0].startswith("failed: cutmix on few (mlp:hidden=4), seeds 0, 1: cutmix cuts boxes from images")

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import json
+import math
+from pathlib import Path
 
 import pytest
 
+from fallow.cli import wrapper
+from fallow.cli.wrapper import answer
 from fallow.data import BUNDLED
 from fallow.methods import REGISTRY
 from fallow.models import MODELS
@@ -33,3 +37,10 @@ def test_help(run: Run) -> None:
     assert "list" in words
     assert run().done() == words
     assert "--checkpoint-every" in run("train", "--help").done()
+
+
+def test_json_is_what_every_reader_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    answer({"loss": math.inf, "name": "é"}, True, lambda: None)
+    assert capsys.readouterr().out == '{"loss": null, "name": "é"}\n'
+    verbs = Path(wrapper.__file__).parent.glob("*.py")
+    assert not [path.name for path in verbs if "json.dumps" in path.read_text()]  # all verbs print it by `answer`

@@ -212,6 +212,21 @@ def test_a_factory_of_the_user(run: Run) -> None:
     assert not Path("b").exists()
 
 
+@pytest.mark.parametrize("line", ['model = "foreign_net:net"', 'method = "confidence:network=foreign_net:net"'])
+def test_a_settings_file_imports_nothing(line: str, run: Run) -> None:
+    """It may be somebody else's, with code beside it: the command itself must name that code."""
+    Path("foreign_net.py").write_text("from pathlib import Path\nPath('trace').touch()\n")
+    Path("s.toml").write_text(f"{line}\n")
+    refused = run("train", "digits", "--settings", "s.toml", "--out", "a").refused()
+    assert refused == (
+        "s.toml names the model 'foreign_net:net', which is not fallow's own: name it in the command, too"
+    )
+    key, _, value = line.replace('"', "").partition(" = ")
+    run("train", "digits", "--settings", "s.toml", f"--{key}", value, "--out", "a").refused()  # it has no factory
+    assert Path("trace").exists() == (key == "model")
+    assert not Path("a").exists()
+
+
 def test_ctrl_c_in_this_process(train: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = loop.close_epoch
 

@@ -157,6 +157,19 @@ def test_recipes_of_a_file_are_settings_and_name_no_foreign_network(tmp_path: Pa
         Plan(data=("digits",), recipes={"digits": {"mlp": 3}})
 
 
+def test_no_file_and_no_folder_names_a_foreign_network(tmp_path: Path) -> None:
+    """Importing one runs code: neither a model nor what a method builds comes out of what may be somebody else's."""
+    hidden = "confidence:network=mine:net"
+    (tmp_path / "plan.toml").write_text(f'data = ["digits"]\nmethods = ["{hidden}"]\n')
+    with pytest.raises(RequestError, match="names the model 'mine:net', which is not fallow's own"):
+        Plan.read(tmp_path / "plan.toml")
+    assert Plan.read(tmp_path / "plan.toml", ["mine:net"])["methods"] == [hidden]
+    stored = plan("digits", "ema", hidden).describe()
+    with pytest.raises(RequestError, match="names the model 'mine:net', which is not fallow's own"):
+        plan("digits", "ema").merged(stored, Path("out"))
+    assert hidden.partition(":")[0] in str(plan("digits", hidden).merged(stored, Path("out")).methods)
+
+
 def test_a_stored_recipe_stays() -> None:
     old, new = {"mlp": {"epochs": 5}}, {"mlp": {"epochs": 6}}
     stored = plan("digits", "ema", recipes={"digits": old})

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
 from fallow.base.errors import unknown
 from fallow.cli import options
+from fallow.cli.wrapper import answer
 
 KINDS = ("methods", "models", "data")
 
@@ -21,9 +21,10 @@ def catalogue(
     if what not in KINDS:
         raise unknown("catalogue", what, KINDS)
     entries = _entries(what)
-    if as_json:
-        print(json.dumps({what: entries}, ensure_ascii=False))
-        return
+    answer({what: entries}, as_json, lambda: _report(entries))
+
+
+def _report(entries: dict[str, dict[str, Any]]) -> None:
     width = max(len(name) for name in entries)
     for name, entry in entries.items():
         print(f"{name:<{width}}  {entry['summary']}")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fallow.base.errors import RequestError, Stopped, WorkError
+from fallow.base.errors import RequestError, WorkError
 from fallow.cli import options
+from fallow.cli.wrapper import answer, working
 
 if TYPE_CHECKING:
     from fallow.comparison.run import Comparison
@@ -100,12 +100,13 @@ def compare(
     """
     from fallow.base.spec import parse
     from fallow.cli.train import as_split
-    from fallow.comparison.plan import QUICK_SEEDS, Plan, default_folder, split_names
+    from fallow.comparison.plan import QUICK_SEEDS, Plan, default_folder, networks, split_names
 
     named = None if models is None else split_names(models)
-    asked: dict[str, Any] = Plan.read(plan, named or ()) if plan is not None else {}
+    entered = None if methods is None else split_names(methods)
+    asked: dict[str, Any] = Plan.read(plan, [*(named or ()), *networks(entered or ())]) if plan is not None else {}
     flags = {
-        "data": data, "methods": None if methods is None else split_names(methods), "models": named, "seeds": seeds,
+        "data": data, "methods": entered, "models": named, "seeds": seeds,
         "seed": seed, "same": same, "minutes": minutes, "prove_worse": prove_worse or None, "tune": tune,
         "folds": folds, "labels": labels or None, "refit": False if no_refit else None, "quick": quick or None,
         "budget": budget, "score": score, "train": train, "val": val, "size": size, "strict": strict or None,
@@ -140,36 +141,28 @@ def compare(
     from fallow.cli import comparing
     from fallow.cli.display import say
     from fallow.cli.live import Live
+    from fallow.cli.verdicts import verdicts
+    from fallow.comparison.run import describe
 
-    try:
-        with Live() as live:
+    with working(folder), Live() as live:
 
-            def began(comparison: Comparison) -> None:
-                comparing.introduce(comparison, (workers or joblib.cpu_count()) if engine == "local" else None)
-                live.line = lambda outcome: comparing.line(comparison, outcome.run)
-                live.table = lambda _: comparing.table(comparison)
+        def began(comparison: Comparison) -> None:
+            comparing.introduce(comparison, (workers or joblib.cpu_count()) if engine == "local" else None)
+            live.line = lambda outcome: comparing.line(comparison, outcome.run)
+            live.table = lambda _: comparing.table(comparison)
 
-            def diagnosing(now: str, share: float) -> None:
-                once = None if share else "diagnosing the models of the first seed"
-                live.say(f"diagnosing: {100 * share:.0f} % done, {now}", once)
+        def diagnosing(now: str, share: float) -> None:
+            once = None if share else "diagnosing the models of the first seed"
+            live.say(f"diagnosing: {100 * share:.0f} % done, {now}", once)
 
-            done = package.execute(
-                whole, folder, engine=engine, address=address, workers=workers, device=device, diagnose=diagnose,
-                transfer_to=transfer_to or (),
-                began=began, told=say, watch=live.show, diagnosing=diagnosing,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        kept = ": the same command resumes it" if (folder / "experiment.db").exists() else ""
-        raise Stopped(f"stopped{kept}") from None
+        done = package.execute(
+            whole, folder, engine=engine, address=address, workers=workers, device=device, diagnose=diagnose,
+            transfer_to=transfer_to or (),
+            began=began, told=say, watch=live.show, diagnosing=diagnosing,
+        )  # fmt: skip
     findings = done.findings()
-    if as_json:
-        from fallow.comparison.run import describe
-
-        print(json.dumps(describe(done, findings), ensure_ascii=False))
-    else:
-        from fallow.cli.verdicts import verdicts
-
-        verdicts(done, findings)
-    reasons = [o.reason for o in done.entries.values()]
-    if None not in reasons:
-        raise WorkError(f"every run failed, the first because: {reasons[0]}")
+    answer(describe(done, findings), as_json, lambda: verdicts(done, findings))
+    entries = done.entries.values()
+    if failed := [entry.reason for entry in entries if entry.reason is not None]:
+        many = "every run" if len(failed) == len(entries) else f"{len(failed)} of {len(entries)} runs"
+        raise WorkError(f"{many} failed, the first because: {failed[0]}")

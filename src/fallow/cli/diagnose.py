@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +13,10 @@ from fallow.base.errors import RequestError
 from fallow.base.lock import alone
 from fallow.base.numbers import require_whole
 from fallow.cli import options
+from fallow.cli.wrapper import answer
+
+if TYPE_CHECKING:
+    from fallow.diagnose.run import Diagnosis
 
 
 def diagnose(
@@ -70,9 +73,11 @@ def diagnose(
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr)
         page = write(folder, found, typed(), Shown.of(looked[0].metric))
-    if as_json:
-        print(json.dumps(found.describe() | {"out": str(page.parent)}, ensure_ascii=False))
-        return
+    answer(found.describe() | {"out": str(page.parent)}, as_json, lambda: _report(found, page))
+
+
+def _report(found: Diagnosis, page: Path) -> None:
+    looked = found.subjects
     numbers, width = found.numbers(), max(len(subject.name) for subject in looked)
     for title, values in numbers.items():
         print(f"{title}:")

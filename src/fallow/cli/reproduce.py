@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -34,11 +33,8 @@ def reproduce(
         if any(given is not None for given in (seeds, data_dir, out, address, workers)):
             raise RequestError("name the table to run: fallow reproduce lists them")
         entries = {key: {"paper": e.paper, "shows": e.shows, "minutes": e.minutes} for key, e in TABLES.items()}
-        if as_json:
-            print(json.dumps({"tables": entries}, ensure_ascii=False))
-        else:
-            for key, entry in TABLES.items():
-                print(f"{key:12}  {entry.paper:15}  {entry.shows}; about {entry.minutes:g} min on 2 cores")
+        lines = [f"{key:12}  {e.paper:15}  {e.shows}; about {e.minutes:g} min on 2 cores" for key, e in TABLES.items()]
+        answer({"tables": entries}, as_json, lambda: print("\n".join(lines)))
         return
 
     from fallow.cli.display import typed

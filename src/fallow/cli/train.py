@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fallow.base import toml
-from fallow.base.errors import unknown
+from fallow.base.errors import RequestError, unknown
 from fallow.cli import options
 from fallow.cli.wrapper import AGAIN, answer, free_folder, needs_out, working
 
@@ -116,6 +116,8 @@ def train(
     from fallow.training.pace import seconds_per_pass
     from fallow.training.track import Tracker
 
+    if settings is not None:
+        _refuse_foreign(ctx, settings, model, method)
     folder = out or free_folder(data, method, seed)
     alone = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
     with working(folder, threads=threads, resumes=AGAIN), Progress() as progress, alone, ExitStack() as ends:
@@ -165,6 +167,18 @@ def train(
     record = json.loads((result.folder / "run.json").read_text("utf-8"))
     found = result.describe() | {"out": str(result.folder), "run": record}
     answer(found, as_json, lambda: _report(result, record))
+
+
+def _refuse_foreign(ctx: typer.Context, path: Path, model: str | None, method: str) -> None:
+    """Refuse networks out of a file that are not fallow's own: importing them runs code, and it may be anybody's."""
+    from fallow import methods, models
+
+    beside = [] if _given(ctx, "method") else [n for part in methods.build(method).parts for n in part.networks]
+    for name in ([] if model is None or _given(ctx, "model") else [model]) + beside:
+        if not models.catalogued(name):
+            raise RequestError(
+                f"{path} names the model {name!r}, which is not fallow's own: name it in the command, too"
+            )
 
 
 def _given(ctx: typer.Context, name: str) -> bool:

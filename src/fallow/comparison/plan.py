@@ -158,8 +158,9 @@ class Plan:
         What is not fallow's own is imported only where the command itself names it: a plan may be somebody else's.
         """
         found = toml.read(path, "plan")
-        listed = found.get("models")
-        refuse_foreign(listed if isinstance(listed, list) else [listed], named, path)
+        for key, names_of in (("models", list), ("methods", networks)):
+            if isinstance(listed := found.get(key), list) and all(isinstance(name, str) for name in listed):
+                refuse_foreign(names_of(listed), named, path)
         return found
 
     @property
@@ -219,7 +220,9 @@ class Plan:
         mine = self.describe()
         if not isinstance(stored, dict) or stored.keys() != mine.keys():
             raise RequestError(f"{where} holds a plan that is damaged: delete {where / 'experiment.db'}, and repeat it")
-        refuse_foreign(stored["models"], self.models, where)
+        refuse_foreign(
+            [*stored["models"], *networks(stored["methods"])], [*self.models, *networks(self.methods)], where
+        )
         for key, value in mine.items():
             other = key not in (*GROW, *FREE) and stored.get(key) != value
             other |= key == "data" and not set(stored["data"]) & set(self.data)
@@ -246,6 +249,17 @@ class Plan:
         return dataclasses.replace(both, looks=looks, exploratory=tuple(dict.fromkeys(asked)))
 
 
+def networks(specs: Iterable[str]) -> list[str]:
+    """The models that methods build by name.
+
+    >>> networks(["llf", "confidence:network=mine:net"])
+    ['mine:net']
+    """
+    from fallow.methods import build
+
+    return [name for spec in specs for part in build(spec).parts for name in part.networks]
+
+
 def refuse_foreign(stored: Iterable[Any], named: Iterable[str], where: Path) -> None:
     """Refuse models out of a file that are not fallow's own, unless they are named again: importing them runs code."""
     from fallow.models import MODELS
@@ -257,7 +271,9 @@ def refuse_foreign(stored: Iterable[Any], named: Iterable[str], where: Path) -> 
             and name.strip().partition(":")[0] not in (*MODELS, AUTO)
             and name.strip() not in known
         ):
-            raise RequestError(f"{where} names the model {name!r}, which is not fallow's own: add --models {name}, too")
+            raise RequestError(
+                f"{where} names the model {name!r}, which is not fallow's own: name it in the command, too"
+            )
 
 
 # the meta-training where nothing is said: Adam at a constant rate, as MAML's paper has it

@@ -69,6 +69,11 @@ class Method:
     ignores: ClassVar[frozenset[str]] = frozenset()  # settings of the training that do not matter to it
 
     @property
+    def networks(self) -> tuple[str, ...]:
+        """Models that it builds by name: one that is not fallow's own is imported only if the command names it."""
+        return ()
+
+    @property
     def parts(self) -> tuple[Method, ...]:
         """The methods that this one is a sum of: itself alone."""
         return (self,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ BESIDE = {"diagnosis.json": "every number", "figures/": "SVG"}
 def write(folder: Path, found: Diagnosis, command: str = "", shown: Shown = ACCURACY) -> Path:
     """Write diagnosis.json, figures/*.svg and diagnosis.html; the path of the last."""
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    files.write_json(folder / "diagnosis.json", json.loads(json.dumps(found.describe())))
+    files.write_json(folder / "diagnosis.json", found.describe())
     sections = [Section("The numbers", numbers(found, shown))]
     for name in (name for name in MEASURES if name in found.records or name in found.failures):
         sections.append(Section(MEASURES[name].title, _body(name, found), name))

@@ -104,6 +104,10 @@ class ConfidenceNetwork(FixMatch):
         """Whether there are meta-updates."""
         return self.source == "learned"
 
+    @property
+    def networks(self) -> tuple[str, ...]:
+        return () if self.network in ("", "shared") else (self.network,)
+
     def begin(self, ctx: Context) -> None:
         super().begin(ctx)
         if self.learns and ctx.val is None:
