@@ -29,7 +29,9 @@ def _report(entries: dict[str, dict[str, Any]]) -> None:
     for name, entry in entries.items():
         print(f"{name:<{width}}  {entry['summary']}")
         if entry.get("settings"):
-            listed = ", ".join(f"{key}={value}" for key, value in entry["settings"].items())
+            listed = ", ".join(
+                f"{key}={value if value != '' else repr(value)}" for key, value in entry["settings"].items()
+            )
             print(f"{'':<{width}}  settings: {listed}")
 
 

@@ -22,36 +22,43 @@ def compare(
     methods: Annotated[
         str | None, typer.Option(help="names with settings, separated by commas or spaces: 'llf,seal:scale=0.1'")
     ] = None,
-    models: Annotated[str | None, typer.Option(help="names with settings: auto,lite0; auto by the data")] = None,
-    seeds: Annotated[
-        int | None, typer.Option(help="the most to spend on a method (default 20; 4 with --quick)")
+    models: Annotated[
+        str | None, typer.Option(help="names with settings: auto,lite0; auto is chosen by the data")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="the first of them")] = None,
+    seeds: Annotated[int | None, typer.Option(help="at most this many per method (default 20; 4 with --quick)")] = None,
+    seed: Annotated[int | None, typer.Option(help="the first seed")] = None,
     same: Annotated[
-        float | None, typer.Option(help="what makes no difference, in points or the metric's unit (0.5 points)")
+        float | None,
+        typer.Option(help="differences up to this count as none, in points or the metric's unit (0.5 points)"),
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="end the race when so much time would be spent")] = None,
+    minutes: Annotated[float | None, typer.Option(help="plan the race to fit into this time")] = None,
     prove_worse: Annotated[
-        bool, typer.Option("--prove-worse", help="losers run on until they are proved to be worse")
+        bool, typer.Option("--prove-worse", help="keep running losers until they are proven worse")
     ] = False,
     tune: Annotated[
-        int | None, typer.Option(help="trials of settings for each runner, controls included, on validation (0: none)")
+        int | None,
+        typer.Option(help="try this many settings for each runner, controls included, on validation (0: none)"),
     ] = None,
     folds: Annotated[
-        int | None, typer.Option(help="cross-validation: so many seeds test on every example once (default: carved)")
+        int | None,
+        typer.Option(help="cross-validation with this many folds; default: a random test part for each seed"),
     ] = None,
     labels: Annotated[
-        bool, typer.Option("--labels", help="what would more labels bring? trains on 25, 50 and 75 % of them, too")
+        bool,
+        typer.Option("--labels", help="also train on 25, 50 and 75 % of the labels: what would more of them bring?"),
     ] = False,
     no_refit: Annotated[
-        bool, typer.Option("--no-refit", help="keep the judged winner; by default it learns from all labels in the end")
+        bool,
+        typer.Option(
+            "--no-refit", help="keep the winner as judged; by default it is retrained on all labels at the end"
+        ),
     ] = False,
     plan: Annotated[Path | None, typer.Option(help="a TOML file; flags override it")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a first look: four seeds, a quarter of the epochs")] = False,
     budget: Annotated[
         str | None, typer.Option(help="what is equal: passes (forward-backward, default) or steps")
     ] = None,
-    score: Annotated[str | None, typer.Option(help="which epoch counts: last, or best on validation")] = None,
+    score: Annotated[str | None, typer.Option(help="which epoch counts: the last, or the best on validation")] = None,
     train: options.Train = None,
     val: Annotated[float | None, typer.Option(help="share of the training examples for validation (0.2)")] = None,
     size: options.Size = None,
@@ -67,10 +74,10 @@ def compare(
     ] = None,
     generations: Annotated[int | None, typer.Option(help="the first, ordinary one included (4)")] = None,
     epochs: Annotated[int | None, typer.Option(help="in each generation; default by the data")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="default by the data")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="examples per step; default by the data")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd or adamw")] = None,
     lr: Annotated[float | None, typer.Option(help="the initial learning rate (0.01)")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="(0.0005)")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="L2 penalty of the weights (0.0005)")] = None,
     metric: options.Metric = None,
     label_smoothing: Annotated[float | None, typer.Option(help="(0.1)")] = None,
     augment: options.Augment = None,
@@ -78,7 +85,7 @@ def compare(
     freeze: options.Freeze = None,
     redraw_from: options.RedrawFrom = "weights",
     settings: Annotated[
-        str | None, typer.Option("--set", help="other settings of the training: 'clip=1,schedule=constant'")
+        str | None, typer.Option("--set", help="other training settings: 'clip=1,schedule=constant'")
     ] = None,
     engine: options.Engine = "local",
     address: options.Address = None,
@@ -88,15 +95,15 @@ def compare(
         list[str] | None, typer.Option(help="other data on which every method's features are probed; may be repeated")
     ] = None,
     diagnose: Annotated[
-        bool, typer.Option("--diagnose", help="the report says why too: curvature, depth, margins, flatness")
+        bool, typer.Option("--diagnose", help="also say why in the report: curvature, depth, margins, flatness")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="the comparison's folder; default: comparisons/NAME")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Compare methods on DATA at equal compute, and say with statistics which helps.
 
-    A race over seeds: what is decided runs no more. Interrupted, the same command resumes it; asked for more methods or
-    seeds, it runs what is missing.
+    A race over seeds: a method that is decided stops running. Interrupted, the same command resumes it; asked for
+    more methods or seeds, it runs what is missing.
     """
     from fallow.base.spec import parse
     from fallow.cli.train import as_split

@@ -20,21 +20,23 @@ if TYPE_CHECKING:
 
 
 def diagnose(
-    runs: Annotated[list[Path], typer.Argument(help="folders of runs, or of a comparison: then its first seed")],
+    runs: Annotated[list[Path], typer.Argument(help="folders of runs, or a comparison's folder: its first seed")],
     what: Annotated[
         str | None, typer.Option(help="some of spectrum, depth, margins, noise, flatness, slices, weights")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="a few hundred examples, fewer probes: seconds")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="a few hundred examples and fewer probes: takes seconds")
+    ] = False,
     generations: Annotated[
         bool, typer.Option("--generations", help="every generation of runs that kept them (--keep-generations)")
     ] = False,
-    weights: Annotated[str, typer.Option(help="last, or best on validation")] = "last",
-    examples: Annotated[int, typer.Option(help="how many training and test examples to look at")] = 2000,
+    weights: Annotated[str, typer.Option(help="the last weights, or the best on validation")] = "last",
+    examples: Annotated[int, typer.Option(help="how many training and test examples to use")] = 2000,
     data: Annotated[str | None, typer.Option(help="where the data is, if it has moved")] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="a run's own module:factory, named again to be trusted; may be repeated")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="a folder; default: diagnosis/ in the first run")] = None,
+    out: Annotated[Path | None, typer.Option(help="the folder; default: diagnosis/ in the first run")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure why models generalise as they do, and draw it: one page that overlays several runs."""

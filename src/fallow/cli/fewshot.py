@@ -28,38 +28,41 @@ def fewshot(
         ),
     ],
     method: Annotated[
-        str, typer.Option(help="with settings, and summed: l2f:start=0.95+multi-step-loss (see: fallow list methods)")
+        str,
+        typer.Option(help="a name with settings, or a sum: l2f:start=0.95+multi-step-loss (see: fallow list methods)"),
     ] = "maml",
     model: options.Model = None,
-    ways: Annotated[int, typer.Option(help="classes in a task")] = 5,
-    shots: Annotated[int, typer.Option(help="support examples of a class, or points of a curve")] = 5,
+    ways: Annotated[int, typer.Option(help="classes per task")] = 5,
+    shots: Annotated[int, typer.Option(help="support examples per class, or points of a curve")] = 5,
     queries: Annotated[
-        int | None, typer.Option(help="query examples of a class; default 5, for curves as many as shots")
+        int | None, typer.Option(help="query examples per class; default 5, for curves as many as shots")
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="a folder with the images of omniglot, cifar-fs or fc100")
     ] = None,
     splits: Annotated[str | None, typer.Option(help="JSON file of class splits (FILE.json or FILE.json:NAME)")] = None,
-    rotations: Annotated[bool, typer.Option("--rotations", help="turned images are classes too (Omniglot)")] = False,
+    rotations: Annotated[
+        bool, typer.Option("--rotations", help="rotated images count as further classes (Omniglot)")
+    ] = False,
     size: options.Size = None,
     weights: options.Weights = None,
-    steps: Annotated[int | None, typer.Option(help="of the inner loop; as maml:steps=5; default by the tasks")] = None,
+    steps: Annotated[int | None, typer.Option(help="gradient steps of the inner loop; same as maml:steps=5; default by the tasks")] = None,
     rate: Annotated[
-        float | None, typer.Option(help="of the inner loop; as maml:rate=0.01; default by the tasks")
+        float | None, typer.Option(help="learning rate of the inner loop; same as maml:rate=0.01; default by the tasks")
     ] = None,
     compile: Annotated[
         bool, typer.Option("--compile", help="compile the meta-gradient: slow start, then fast")
     ] = False,
     iterations: Annotated[int | None, typer.Option(help="meta-updates; default by the tasks")] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="what it may take, instead of iterations: they are as many as fit")
+        float | None, typer.Option(help="time limit, instead of iterations: as many as fit into it")
     ] = None,
-    meta_batch: Annotated[int | None, typer.Option(help="tasks in a meta-update; default 4")] = None,
-    lr: Annotated[float | None, typer.Option(help="of the meta-optimiser, Adam; default by the tasks")] = None,
+    meta_batch: Annotated[int | None, typer.Option(help="tasks per meta-update; default 4")] = None,
+    lr: Annotated[float | None, typer.Option(help="learning rate of the meta-optimiser, Adam; default by the tasks")] = None,
     schedule: Annotated[str | None, typer.Option(help="constant, cosine or plateau; default by the tasks")] = None,
     clip: options.Clip = None,
     every: Annotated[
-        int | None, typer.Option(help="iterations between two looks at validation tasks; default: ten looks")
+        int | None, typer.Option(help="iterations between two evaluations on validation tasks; default: ten evaluations")
     ] = None,
     val_tasks: Annotated[int, typer.Option(help="validation tasks")] = 100,
     episodes: Annotated[int, typer.Option(help="test tasks")] = 600,
@@ -75,7 +78,7 @@ def fewshot(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Meta-train on TASKS, judge by new tasks, and keep it with its record."""
+    """Meta-train on TASKS, test on new tasks, and keep the model with its record."""
     from fallow.data.environments.load import is_environment
 
     if is_environment(tasks):  # it has defaults of its own

@@ -57,7 +57,8 @@ def fallow(
         bool, typer.Option("--version", is_eager=True, callback=_version, help="print the version and exit")
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="no progress and no remarks on standard error; may stand anywhere")
+        bool,
+        typer.Option("--quiet", help="no progress and no remarks on standard error; may come anywhere in the command"),
     ] = False,
 ) -> None:
     """Train networks that generalise when data is scarce."""

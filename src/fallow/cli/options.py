@@ -12,52 +12,53 @@ Train = Annotated[int | None, typer.Option("--train", help="keep this many train
 Val = Annotated[float, typer.Option(help="share of the training examples for validation")]
 Test = Annotated[float, typer.Option(help="share of the examples for testing, where they have no test part")]
 As = Annotated[
-    str | None, typer.Option("--as", help="what examples are, if guessed wrong: images, signals or features")
+    str | None, typer.Option("--as", help="what the examples are, if guessed wrong: images, signals or features")
 ]
 Groups = Annotated[
     str | None,
-    typer.Option(help="what stays together in a split: an array of a .npz, a separator in file names, or a file"),
+    typer.Option(help="what a split keeps together: an array in the .npz, a separator in file names, or a file"),
 ]
-Size = Annotated[int | None, typer.Option(help="side of the images of a folder, in pixels")]
-InputSize = Annotated[int | None, typer.Option(help="pixels a side in which a pretrained network sees images")]
+InputSize = Annotated[int | None, typer.Option(help="pixels a side at which a pretrained network sees images")]
+Size = Annotated[int | None, typer.Option(help="resize the images of a folder to this many pixels a side")]
 Target = Annotated[
     str | None,
     typer.Option(
-        help="of a table, the column to predict; else classes, numbers, labels or dense, where y does not show it"
+        help="for a table, the column to predict; else classes, numbers, labels or dense, if y leaves it open"
     ),
 ]
 Drop = Annotated[str | None, typer.Option(help="columns of a table to leave out, separated by commas")]
 Metric = Annotated[
     str | None,
-    typer.Option(help="what chooses and judges: balanced-accuracy, auroc, mae, …; default by the target"),
+    typer.Option(help="the metric that chooses and judges: balanced-accuracy, auroc, mae, …; default by the target"),
 ]
 Model = Annotated[
     str | None, typer.Option(help="scnn, resnet18:width=16, … or your module:factory; default by the data")
 ]
 Weights = Annotated[Path | None, typer.Option(help="pretrained weights to start from")]
 Epochs = Annotated[int, typer.Option(help="in each generation")]
-BatchSize = Annotated[int, typer.Option(help="examples in a step, over all processes")]
+BatchSize = Annotated[int, typer.Option(help="examples per step, over all processes")]
 Rate = Annotated[float, typer.Option(help="the initial learning rate")]
 Decay = Annotated[float, typer.Option(help="weight decay")]
 Smoothing = Annotated[float, typer.Option(help="label smoothing")]
 Augment = Annotated[
-    str | None, typer.Option(help="none, flip, crop, flip+crop, flip+crop+cutout or auto; default: tried on validation")
+    str | None,
+    typer.Option(help="none, flip, crop, flip+crop, flip+crop+cutout, auto, or try: what helps on validation"),
 ]
-Clip = Annotated[float | None, typer.Option(help="the largest norm of the gradient")]
+Clip = Annotated[float | None, typer.Option(help="clip the gradient to this norm")]
 Split = Annotated[str, typer.Option(help="where late layers begin: layer3, 2 (blocks), 0.5, or auto as in the papers")]
 Freeze = Annotated[
-    str | None, typer.Option(help="where training begins: head, layer3, 2 (blocks) or 0.5; before it nothing changes")
+    str | None, typer.Option(help="where training begins: head, layer3, 2 (blocks) or 0.5; all before it stays frozen")
 ]
 RedrawFrom = Annotated[
-    str, typer.Option(help="what is re-drawn of a pretrained network: its weights again, or init: drawn afresh")
+    str, typer.Option(help="what re-drawn parts of a pretrained network become: its weights again, or init (fresh)")
 ]
-Seed = Annotated[int, typer.Option(help="of the split, the initial weights and the order of the batches")]
-Resume = Annotated[bool, typer.Option("--resume", help="resume what is in --out")]
-Checkpoints = Annotated[float, typer.Option(help="seconds between two checkpoints")]
+Seed = Annotated[int, typer.Option(help="for the split, the initial weights and the order of the batches")]
+Resume = Annotated[bool, typer.Option("--resume", help="resume the run in --out")]
+Checkpoints = Annotated[float, typer.Option(help="seconds between checkpoints")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps or auto")]
-Devices = Annotated[int, typer.Option(help="processes, by Lightning Fabric")]
-Threads = Annotated[int | None, typer.Option(help="threads of torch on the CPU")]
-Engine = Annotated[str, typer.Option(help="where the runs work: local, ray or dask")]
-Address = Annotated[str | None, typer.Option(help="of the cluster; without one, it is started here")]
-Workers = Annotated[int | None, typer.Option(help="runs side by side; default: as many as there are cores")]
+Devices = Annotated[int, typer.Option(help="processes, started by Lightning Fabric")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads for torch")]
+Engine = Annotated[str, typer.Option(help="where the runs are executed: local, ray or dask")]
+Address = Annotated[str | None, typer.Option(help="of the cluster; without one, a cluster is started here")]
+Workers = Annotated[int | None, typer.Option(help="runs side by side; default: one per core")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]

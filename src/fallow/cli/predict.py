@@ -15,15 +15,17 @@ from fallow.cli.wrapper import answer
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="the folder of a run, or of a comparison: then its winner")],
-    files: Annotated[list[Path], typer.Argument(help="images, folders of them, .npz, .npy or .csv of examples")],
+    run: Annotated[Path, typer.Argument(help="the folder of a run, or of a comparison: its winner")],
+    files: Annotated[
+        list[Path], typer.Argument(help="images, folders of images, or .npz, .npy or .csv files of examples")
+    ],
     model: Annotated[str | None, typer.Option(help="the run's own module:factory, named again to be trusted")] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="a table on standard output")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="CSV on standard output")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Say what the files show, by the model of a run or by the winner of a comparison.
+    """Predict what files show, with the model of a run or the winner of a comparison.
 
-    A file that cannot be read is told of and left out; the exit code is 1 then.
+    Files that cannot be read are reported and skipped; the exit code is then 1.
     """
     from fallow.cli.display import say
     from fallow.training.predict import Predictor

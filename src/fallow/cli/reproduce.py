@@ -33,7 +33,11 @@ def reproduce(
         if any(given is not None for given in (seeds, data_dir, out, address, workers)):
             raise RequestError("name the table to run: fallow reproduce lists them")
         entries = {key: {"paper": e.paper, "shows": e.shows, "minutes": e.minutes} for key, e in TABLES.items()}
-        lines = [f"{key:12}  {e.paper:15}  {e.shows}; about {e.minutes:g} min on 2 cores" for key, e in TABLES.items()]
+        name_width, paper_width = max(map(len, TABLES)), max(len(e.paper) for e in TABLES.values())
+        lines = [
+            f"{key:{name_width}}  {e.paper:{paper_width}}  {e.shows}; about {e.minutes:g} min on 2 cores"
+            for key, e in TABLES.items()
+        ]
         answer({"tables": entries}, as_json, lambda: print("\n".join(lines)))
         return
 

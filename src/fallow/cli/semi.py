@@ -32,9 +32,9 @@ def semi(
     ] = None,
     ood: Annotated[str | None, typer.Option(help="images of other classes to mix in: a folder, .npz or name")] = None,
     ood_classes: Annotated[
-        str | None, typer.Option(help="or classes of DATA, separated by commas, that count as foreign")
+        str | None, typer.Option(help="classes of DATA to treat as foreign instead, separated by commas")
     ] = None,
-    ood_share: Annotated[float, typer.Option(help="of the unlabelled images that are foreign")] = 0.5,
+    ood_share: Annotated[float, typer.Option(help="share of the unlabelled images that are foreign")] = 0.5,
     size: options.Size = None,
     as_: options.As = None,
     groups: options.Groups = None,
@@ -43,16 +43,19 @@ def semi(
     ] = "scnn:width=8,dense=64",
     network: Annotated[str, typer.Option(help="the confidence network; default: like the model")] = "",
     epochs: options.Epochs = 20,
-    steps: Annotated[int, typer.Option(help="in an epoch")] = 50,
-    batch_size: Annotated[int, typer.Option(help="labelled images in a step")] = 64,
+    steps: Annotated[int, typer.Option(help="per epoch")] = 50,
+    batch_size: Annotated[int, typer.Option(help="labelled images per step")] = 64,
     lr: options.Rate = 0.03,
     augment: Annotated[str, typer.Option(help="the weak augmentation: auto (shifts), or flip+reflect")] = "auto",
     weight_decay: options.Decay = 5e-4,
     baseline: Annotated[
-        bool, typer.Option("--baseline/--no-baseline", help="train on the labels alone too, to compare with")
+        bool, typer.Option("--baseline/--no-baseline", help="also train on the labels alone, for comparison")
     ] = True,
     controls: Annotated[
-        bool, typer.Option("--controls", help="what the number of a confidence network must be compared with")
+        bool,
+        typer.Option(
+            "--controls", help="also run the controls that a confidence network's result must be compared with"
+        ),
     ] = False,
     engine: options.Engine = "local",
     address: options.Address = None,
@@ -63,7 +66,7 @@ def semi(
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
-    """Train on a few labels of DATA and many images without, and see what the unlabelled ones brought."""
+    """Train on a few labelled images of DATA and many unlabelled ones, and show what the unlabelled ones added."""
     needs_out(resume, out)
     import torch
 

@@ -43,10 +43,10 @@ def train(
     data: options.Data,
     settings: Annotated[
         Path | None,
-        typer.Option(is_eager=True, callback=_read, help="a TOML file of these options, as fallow tune keeps one"),
+        typer.Option(is_eager=True, callback=_read, help="a TOML file of these options, such as fallow tune writes"),
     ] = None,
     method: Annotated[
-        str, typer.Option(help="with settings, and summed: seal:scale=0.1 or llf+sagd (see: fallow list methods)")
+        str, typer.Option(help="a name with settings, or a sum: seal:scale=0.1 or llf+sagd (see: fallow list methods)")
     ] = "normal",
     model: options.Model = None,
     split: options.Split = "auto",
@@ -63,15 +63,15 @@ def train(
     target: options.Target = None,
     drop: options.Drop = None,
     metric: options.Metric = None,
-    minutes: Annotated[float | None, typer.Option(help="what it may take: the epochs are as many as fit")] = None,
+    minutes: Annotated[float | None, typer.Option(help="time limit: as many epochs as fit into it")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a first look: a quarter of the epochs")] = False,
     generations: Annotated[int | None, typer.Option(help="the first, ordinary one included")] = None,
     epochs: Annotated[int | None, typer.Option(help="in each generation")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="examples in a step, over all processes")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="examples per step, over all processes")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd or adamw")] = None,
-    lr: Annotated[float | None, typer.Option(help="the initial learning rate, or the highest of a one-cycle")] = None,
+    lr: Annotated[float | None, typer.Option(help="the initial learning rate, or the peak of a one-cycle")] = None,
     momentum: Annotated[float | None, typer.Option()] = None,
-    nesterov: Annotated[bool | None, typer.Option(help="SGD looks ahead by its momentum")] = None,
+    nesterov: Annotated[bool | None, typer.Option(help="use Nesterov momentum with SGD")] = None,
     weight_decay: Annotated[float | None, typer.Option()] = None,
     schedule: Annotated[
         str | None,
@@ -81,13 +81,13 @@ def train(
     label_smoothing: Annotated[float | None, typer.Option()] = None,
     loss: Annotated[str | None, typer.Option(help="of masks: cross-entropy, dice or dice+cross-entropy")] = None,
     clip: options.Clip = None,
-    accumulate: Annotated[int | None, typer.Option(help="micro-batches in a batch")] = None,
+    accumulate: Annotated[int | None, typer.Option(help="micro-batches per batch")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, bf16 or float64")] = None,
     patience: Annotated[
-        int | None, typer.Option(help="end a generation after this many looks at validation without a lower loss")
+        int | None, typer.Option(help="end a generation after this many evaluations without a lower validation loss")
     ] = None,
     augment: options.Augment = None,
-    evaluate_every: Annotated[int | None, typer.Option(help="epochs between two looks at validation")] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="epochs between two evaluations on validation")] = None,
     seed: options.Seed = 0,
     out: Annotated[Path | None, typer.Option(help="the run's folder; default: the next free one in runs/")] = None,
     resume: options.Resume = False,
@@ -97,9 +97,11 @@ def train(
     ] = False,
     device: options.Device = "auto",
     devices: options.Devices = 1,
-    workers: Annotated[int | None, typer.Option(help="processes that read images too many for memory")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="processes that load images when they do not fit into memory")
+    ] = None,
     threads: options.Threads = None,
-    track: Annotated[str | None, typer.Option(help="tensorboard or mlflow: the metrics, kept in track/ too")] = None,
+    track: Annotated[str | None, typer.Option(help="tensorboard or mlflow: also log the metrics to track/")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Train one model on DATA and keep it with its record."""

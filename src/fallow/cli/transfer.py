@@ -29,17 +29,21 @@ def transfer(
             "(default), ridge, logistic or nearest"
         ),
     ] = None,
-    shots: Annotated[str | None, typer.Option(help="few-shot episodes of so many examples a class: 1,5,20,50")] = None,
-    ways: Annotated[int, typer.Option(help="classes in an episode")] = 5,
-    queries: Annotated[int, typer.Option(help="examples of each class that an episode asks for")] = 15,
-    episodes: Annotated[int | None, typer.Option(help="how many (600; 40 with --adapt)")] = None,
-    adapt: Annotated[str | None, typer.Option(help="affine: fine-tune the norms' scales and shifts too")] = None,
-    layer: Annotated[str | None, typer.Option(help="probe this block's output, several with commas, or all")] = None,
+    shots: Annotated[
+        str | None, typer.Option(help="few-shot episodes with this many examples per class: 1,5,20,50")
+    ] = None,
+    ways: Annotated[int, typer.Option(help="classes per episode")] = 5,
+    queries: Annotated[int, typer.Option(help="query examples per class of an episode")] = 15,
+    episodes: Annotated[int | None, typer.Option(help="number of episodes (600; 40 with --adapt)")] = None,
+    adapt: Annotated[str | None, typer.Option(help="affine: also fine-tune the scales and shifts of the norms")] = None,
+    layer: Annotated[
+        str | None, typer.Option(help="probe the output of this block; several separated by commas, or all")
+    ] = None,
     weights: Annotated[Path | None, typer.Option(help="weights for the one model that is given by name")] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="a run's own module:factory, named again to be trusted; may be repeated")
     ] = None,
-    score: Annotated[str, typer.Option(help="which weights of a run: last, or best on validation")] = "last",
+    score: Annotated[str, typer.Option(help="which weights of a run: the last, or the best on validation")] = "last",
     input_size: options.InputSize = None,
     keep: options.Train = None,
     val: options.Val = 0.2,
@@ -48,7 +52,7 @@ def transfer(
     target: options.Target = None,
     groups: options.Groups = None,
     drop: options.Drop = None,
-    seed: Annotated[int, typer.Option(help="of the split, the episodes and what learns in them")] = 0,
+    seed: Annotated[int, typer.Option(help="for the split, the episodes and what learns in them")] = 0,
     out: Annotated[Path | None, typer.Option(help="the folder; default: transfers/NAME")] = None,
     engine: options.Engine = "local",
     address: options.Address = None,

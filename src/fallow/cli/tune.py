@@ -21,9 +21,11 @@ def tune(
     model: options.Model = None,
     per: Annotated[str, typer.Option(help="a decay per layer or per weight")] = "layer",
     solver: Annotated[str, typer.Option(help="identity, neumann, cg, minres or nystrom")] = "identity",
-    inner: Annotated[int | None, typer.Option(help="steps between two meta-updates; default: 75 in a training")] = None,
+    inner: Annotated[
+        int | None, typer.Option(help="steps between two meta-updates; default: 75 updates per training")
+    ] = None,
     grid: Annotated[int, typer.Option(help="points of the grid to compare with, from 1e-5 to 0.1")] = 10,
-    seeds: Annotated[int, typer.Option(help="how many trainings of each kind")] = 1,
+    seeds: Annotated[int, typer.Option(help="trainings of each kind")] = 1,
     keep: options.Train = None,
     val: options.Val = 0.2,
     as_: options.As = None,
