@@ -243,7 +243,7 @@ def test_quick_and_defaults(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
         (["--weights", "gone.pt"], "no file gone.pt"),
         (["--set", "clp=1"], "unknown setting 'clp': did you mean 'clip'?"),
         (["--set", "seed=3"], "seed is set in the settings"),
-        (["--set", "clip"], "is no setting"),
+        (["--set", "clip"], "is not a setting"),
         (["--plan", "gone.toml"], "the plan gone.toml cannot be read: No such file or directory"),
         (["--plan", "bad.toml"], "unknown key of a plan 'metods': did you mean 'methods'?"),
         (["--plan", "odd.toml"], "settings of a plan cannot be 3"),
@@ -275,7 +275,7 @@ def test_no_data(run: Run) -> None:
         ("empty", "no class folders"),
         ("bare", "holds no images"),
         ("synthetic:alhpa=1", "did you mean 'alpha'?"),
-        ("text.txt", "is of no known kind"),
+        ("text.txt", "is of an unknown kind"),
         ("alone.npz", "examples of 1 class: give two or more"),
         ("scarce.npz", "class '1' has 2 of the 3 examples that training, validation, test need"),
     ],
@@ -342,7 +342,7 @@ def test_outputs_that_are_something_else(compare: Run) -> None:
         assert "out holds another comparison: its " in compare("few.npz", "--out", "out", *words).refused()
     assert state(Path("out")) == before
     Path("out/experiment.db").write_text("this is no database, but it is long enough to be read as one" * 20)
-    assert "experiment.db is no experiment of fallow" in compare("few.npz", "--out", "out").refused()
+    assert "experiment.db is not an experiment of fallow" in compare("few.npz", "--out", "out").refused()
 
 
 # ---- the process ------------------------------------------------------------------------------------------------

@@ -82,8 +82,8 @@ def test_verbs(words: list[str], answer: str, run: Run) -> None:
         ("synthetic:alpha=-1", "alpha is -1"),
         ("synthetic:alhpa=1", "did you mean 'alpha'?"),
         ("empty", "no class folders"),
-        ("text.txt", "is of no known kind"),
-        ("damaged.npz", "is no readable .npz"),
+        ("text.txt", "is of an unknown kind"),
+        ("damaged.npz", "is not a readable .npz"),
     ],
 )
 def test_data_that_is_not_there(data: str, answer: str, run: Run) -> None:

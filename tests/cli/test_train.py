@@ -106,7 +106,7 @@ def test_checkpoints_that_cannot_be_gone_on_with(train: Run) -> None:
         (whole.replace(b"checkpoint 1 ", b"checkpoint 9 ", 1), "has checkpoint format 9, this fallow reads format 1"),
         (whole[:-100], "is damaged: delete it to start this run again"),
         (whole[:-1] + bytes([whole[-1] ^ 1]), "is damaged"),
-        (b"PK\x03\x04", "is no checkpoint of fallow"),
+        (b"PK\x03\x04", "is not a checkpoint of fallow"),
     ):
         path.write_bytes(content)
         Path("a/checkpoint.previous").unlink(missing_ok=True)  # it would go on from that

@@ -65,7 +65,7 @@ def test_settings_that_are_none_are_not_kept() -> None:
         ({"val": 1.0}, "val is 1.0"),
         ({"val": float("nan")}, "val is nan"),
         ({"methods": ["lff"]}, "unknown method 'lff': did you mean 'llf'?"),
-        ({"methods": ["llf:"]}, "'' in 'llf:' is no setting"),
+        ({"methods": ["llf:"]}, "'' in 'llf:' is not a setting"),
         ({"methods": ["llf:scale=1"]}, "unknown setting of llf 'scale'"),
         ({"data": ["digits", "digits"]}, "data 'digits' is named twice"),
         ({"data": ["a", "./a/"]}, "data 'a' is named twice"),

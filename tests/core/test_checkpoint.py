@@ -111,7 +111,7 @@ def test_another_format(path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"hello", b"fallow checkpoint", b"\x00" * 4096, b"\xff\n\xfe"])
 def test_no_checkpoint_at_all(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    assert "is no checkpoint of fallow" in refusal(path)
+    assert "is not a checkpoint of fallow" in refusal(path)
 
 
 def test_unreadable(tmp_path: Path) -> None:

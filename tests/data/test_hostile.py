@@ -38,7 +38,7 @@ def test_a_fifo_among_the_images_is_left_alone(tmp_path: Path) -> None:
     (root / "dog" / "gone.png").symlink_to(tmp_path / "nothing.png")
     data = load(root)
     assert sum(data.describe()["sizes"].values()) == 12
-    assert any(note.startswith("2 images in images are no files (FIFOs") for note in data.notes)
+    assert any(note.startswith("2 images in images are not files (FIFOs") for note in data.notes)
     os.mkfifo(tmp_path / "more.png")
     more = add_unlabelled(load(root), root)
     assert more.unlabelled is not None

@@ -61,7 +61,7 @@ def test_a_process_killed_as_it_began_left_half_a_file(path: Path) -> None:
 
 def test_what_is_not_ours(path: Path) -> None:
     path.write_text("no database at all, but long enough to look at" * 50)
-    with pytest.raises(RequestError, match="is no experiment of fallow"):
+    with pytest.raises(RequestError, match="is not an experiment of fallow"):
         Store(path)
     path.unlink()
     Store(path).write("format", 99)

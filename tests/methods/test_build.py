@@ -11,7 +11,7 @@ from fallow.methods import REGISTRY, build
     [
         ("sael", "unknown method 'sael': did you mean 'seal'?"),
         ("", "has no name"),
-        ("seal:", "is no setting"),
+        ("seal:", "is not a setting"),
         ("seal:scal=1", "unknown setting of seal 'scal': did you mean 'scale'?"),
         ("long:epochs=3", "long has no settings"),
         ("seal:scale=abc", "scale of seal cannot be 'abc': something like 0.01 would fit"),

@@ -189,7 +189,7 @@ def test_settings_in_the_name():
         ("scnn:dropout=1", (1, 8, 8), {}, "from 0 to below 1"),
         ("mlp:hidden=(64,x)", (4,), {}, "hidden of model mlp cannot be"),
         ("mlp:norm=1", (4,), {}, "something like 'none'"),
-        ("mlp:", (4,), {}, "is no setting"),
+        ("mlp:", (4,), {}, "is not a setting"),
     ],
 )  # fmt: skip
 def test_wrong_requests_say_what_would_be_right(name, shape, options, message):

@@ -59,12 +59,12 @@ def test_a_factory_takes_settings_behind_another_colon():
     ("spec", "message"),
     [
         ("my_nets:needs:width=6", "cannot be called: missing a required argument: 'depth'|unexpected keyword"),
-        ("my_nets:needs:depth", "'depth' in 'needs:depth' is no setting"),
+        ("my_nets:needs:depth", "'depth' in 'needs:depth' is not a setting"),
         ("my_nets:needs:depth=1,depth=2", "'depth' is set twice"),
         ("my_nets:both:classes=4", "classes in 'my_nets:both:classes=4' follows from the data: leave it out"),
         ("my_nets:", "write package.module:factory"),
         ("scnnn:width=8", "unknown model 'scnnn': did you mean 'scnn'"),
-        ("scnn:width", "'width' in 'scnn:width' is no setting"),
+        ("scnn:width", "'width' in 'scnn:width' is not a setting"),
     ],
 )
 def test_wrong_settings_say_what_would_be_right(spec, message):

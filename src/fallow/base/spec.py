@@ -32,7 +32,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
     for piece in re.split(r",(?=\s*\w+\s*=)", rest):  # a comma that no key follows belongs to the value
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not (key.isidentifier() and equals and value):
-            raise RequestError(f"{piece.strip()!r} in {text!r} is no setting: write {name}:setting=value")
+            raise RequestError(f"{piece.strip()!r} in {text!r} is not a setting: write {name}:setting=value")
         if key in settings:
             raise RequestError(f"{key!r} is set twice in {text!r}: once would do")
         settings[key] = _literal(value)

@@ -68,7 +68,7 @@ def limits(curves: Sequence[Curve], shown: Shown) -> tuple[float, float]:
 
 
 def _run(path: Path, metric: str) -> dict[tuple[int, int], float]:
-    """The metric by generation and epoch, both from 1; nothing where there is no readable file."""
+    """The metric by generation and epoch, both from 1; nothing where there is not a readable file."""
     found = {}
     try:
         lines = path.read_text("utf-8").splitlines()

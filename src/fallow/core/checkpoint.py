@@ -42,7 +42,7 @@ def load(path: Path) -> dict[str, Any]:
     header, _, payload = content.partition(b"\n")
     words = header.split(b" ")
     if not header.startswith(MAGIC) or len(words) != 4:
-        raise RequestError(f"{path} is no checkpoint of fallow{_way_out(path)}")
+        raise RequestError(f"{path} is not a checkpoint of fallow{_way_out(path)}")
     if words[2] != str(FORMAT).encode():
         raise RequestError(
             f"{path} has checkpoint format {words[2].decode(errors='replace')}, this fallow reads format {FORMAT}: "

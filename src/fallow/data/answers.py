@@ -57,7 +57,7 @@ def array_of(y: Any, what: str, size: tuple[int, ...]) -> NDArray[Any]:
     try:
         array = np.asarray(held)
     except ValueError as error:  # rows of unequal lengths
-        raise RequestError(f"{what} is no array ({error}): give rows of equal lengths") from error
+        raise RequestError(f"{what} is not an array ({error}): give rows of equal lengths") from error
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8", "replace")
     if array.dtype.kind not in "biufU" or array.ndim == 0:

@@ -168,7 +168,7 @@ def _read(path: Path, shape: tuple[int, ...], pictures: bool) -> Tensor:
         except Exception as error:  # Pillow raises many kinds for a damaged file
             raise RequestError(f"{path} cannot be read as PNG or JPEG") from error
     if path.suffix.lower() not in READERS:
-        raise RequestError(f"{path} is of no known kind: give {', '.join(KNOWN)}")
+        raise RequestError(f"{path} is of an unknown kind: give {', '.join(KNOWN)}")
     try:
         array = READERS[path.suffix.lower()](path)
     except RequestError:

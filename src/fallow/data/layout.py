@@ -181,7 +181,7 @@ def numeric(x: Any, what: str) -> NDArray[Any]:
     try:
         array = np.asarray(array)
     except ValueError as error:  # rows of unequal lengths
-        raise RequestError(f"{what} is no array ({error}): give rows of equal lengths") from error
+        raise RequestError(f"{what} is not an array ({error}): give rows of equal lengths") from error
     if array.dtype == bool:
         return array.astype(np.uint8) * np.uint8(255)
     if array.dtype.kind not in "iuf":

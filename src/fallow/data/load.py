@@ -239,7 +239,7 @@ def read(
     _refuse_size(size)
     if path.is_file():
         if path.suffix != ".npz":
-            raise RequestError(f"{path} is of no known kind: {KINDS} ({', '.join(BUNDLED)})")
+            raise RequestError(f"{path} is of an unknown kind: {KINDS} ({', '.join(BUNDLED)})")
         return npz(path, target, as_, groups)
     if not path.is_dir():
         raise RequestError(f"{path} is neither a file nor a folder: {KINDS} ({', '.join(BUNDLED)})")

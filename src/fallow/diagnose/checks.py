@@ -63,4 +63,4 @@ def refuse_mismatch(inputs: Tensor, targets: Tensor) -> None:
     if len(inputs) != len(targets):
         raise RequestError(f"there are {len(inputs)} inputs and {len(targets)} targets: give one target for each input")
     if len(inputs) == 0:
-        raise RequestError("there are no examples: give one at least")
+        raise RequestError("there are no examples: give at least one")

@@ -74,9 +74,9 @@ def conflict(learner: Learner, batch: TaskBatch, *, steps: int | None = None, or
         )
     x, y, query_x, query_y = batch
     if len(x) < 2:
-        raise RequestError(f"there is {len(x)} task: a conflict is between two at least")
+        raise RequestError(f"there is {len(x)} task: a conflict is between at least two")
     if query_x.shape[1] < 2:
-        raise RequestError("each task has one query: two halves need two at least")
+        raise RequestError("each task has one query: two halves need at least two")
     last = learner.steps if steps is None else steps
     if last < 0 or order not in (1, 2):
         raise RequestError(f"steps is {last} and order {order}: steps are a whole number from 0, the order 1 or 2")

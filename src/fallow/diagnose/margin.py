@@ -65,7 +65,7 @@ def margins(model: nn.Module, inputs: Tensor, targets: Tensor, n: int = 400) -> 
     refuse_mismatch(inputs, targets)
     refuse_nonfinite(model)
     if n < 1:
-        raise RequestError(f"n={n} is no number of margins: 1 or more would fit")
+        raise RequestError(f"n={n} is not a number of margins: give 1 or more")
     found = []
     with untouched(model):
         model.eval()

@@ -69,7 +69,7 @@ class Hessian:
         if mode not in MODES:
             raise unknown("mode", mode, MODES)
         if chunk is not None and chunk < 1:
-            raise RequestError(f"chunk={chunk} is no number of examples: 1 or more would fit")
+            raise RequestError(f"chunk={chunk} is not a number of examples: give 1 or more")
         refuse_mismatch(inputs, targets)
         self.model, self.criterion, self.mode, self.seed = model, criterion(loss), mode, seed
         self.parameters = chosen(model, parameters)

@@ -56,7 +56,7 @@ def weight_size(model: nn.Module, inputs: Tensor, *, sample: int = 256, seed: in
     ('2', 100)
     """
     if len(inputs) == 0 or sample < 1:
-        raise RequestError(f"a sample of {min(sample, len(inputs))} examples has no norm: one at least is needed")
+        raise RequestError(f"a sample of {min(sample, len(inputs))} examples has no norm: give at least one")
     refuse_nonfinite(model)
     if not any(has_matrix(layer) for layer in layers(model).values()):
         raise RequestError("the model has no layer with a weight matrix, so no classifier head")

@@ -80,7 +80,7 @@ class Store:
     def damaged(self, why: object) -> RequestError:
         """What to say of a file that does not hold what it should: the outcomes are in the runs' folders, too."""
         return RequestError(
-            f"{self.path} is no experiment of fallow, or is damaged ({first_line(Exception(why))}): "
+            f"{self.path} is not an experiment of fallow, or is damaged ({first_line(Exception(why))}): "
             "delete it, and the same command goes on with what is in runs/"
         )
 

@@ -109,7 +109,7 @@ def build(name: str, *, shape: tuple[int, ...], classes: int, pretrained: bool =
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     if classes < 1:
-        raise RequestError(f"a model of {classes} classes is none: classes should be at least 1")
+        raise RequestError(f"a model needs at least 1 class, not {classes}")
     factory = MODELS[name].factory
     defaults = _defaults(factory)
     settings |= options

@@ -78,7 +78,7 @@ class Predictor:
         self.classes: list[str] = list(self.target.names)
         self.shape = tuple(record["data"]["shape"])
         if "normalisation" not in record:
-            raise RequestError(f"{folder} is of an older fallow, which did not keep how to normalise: train it anew")
+            raise RequestError(f"{folder} is of an older fallow, which did not keep how to normalise: train it again")
         self.pictures: bool = record["pictures"]
         self.table = Table.of(record["table"]) if record.get("table") else None
         self.temperature: float | None = record.get("temperature")  # logits are divided by it, as validation liked it
@@ -174,7 +174,7 @@ def _learner(kept: Any, file: Path) -> nn.Module:
     try:
         return rebuilt(arrays=load_file(file), **kept)
     except (KeyError, TypeError, SafetensorError) as error:
-        raise RequestError(f"{file} and its record do not fit each other: train it anew") from error
+        raise RequestError(f"{file} and its record do not fit each other: train it again") from error
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _sound(record: dict[str, Any]) -> bool:
 
 def _target(data: dict[str, Any], folder: Path) -> Target:
     if "target" not in data or "shape" not in data:
-        raise RequestError(f"{folder} is of an older fallow, which did not keep what is learned: train it anew")
+        raise RequestError(f"{folder} is of an older fallow, which did not keep what is learned: train it again")
     return Target.of(data["target"])
 
 

@@ -44,9 +44,9 @@ def _batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     data, labels = content.get(b"data"), content.get(b"labels", content.get(b"fine_labels"))
     pixels = data.array() if isinstance(data, _Array) else None
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != 3 * SIDE * SIDE:
-        raise RequestError(f"{path} is no CIFAR batch: its 'data' should be N×3072 values of uint8")
+        raise RequestError(f"{path} is not a CIFAR batch: its 'data' should be N×3072 values of uint8")
     if not (isinstance(labels, list) and len(labels) == len(pixels) and all(type(y) is int for y in labels)):
-        raise RequestError(f"{path} is no CIFAR batch: it should hold 'labels' or 'fine_labels', one for each image")
+        raise RequestError(f"{path} is not a CIFAR batch: it should hold 'labels' or 'fine_labels', one for each image")
     return pixels.reshape(-1, 3, SIDE, SIDE), np.array(labels, np.int64)
 
 
@@ -68,9 +68,9 @@ def _load(path: Path) -> dict[bytes, Any]:
     except RequestError as error:
         raise RequestError(f"{path} is refused: {error}") from None
     except Exception as error:  # damaged pickles raise of many kinds
-        raise RequestError(f"{path} is no readable CIFAR batch ({error}): fetch it again") from error
+        raise RequestError(f"{path} is not a readable CIFAR batch ({error}): fetch it again") from error
     if not isinstance(content, dict):
-        raise RequestError(f"{path} is no CIFAR batch: it should be a dict")
+        raise RequestError(f"{path} is not a CIFAR batch: it should be a dict")
     return {key.encode() if isinstance(key, str) else key: value for key, value in content.items()}
 
 

@@ -126,7 +126,9 @@ def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
                 f"class {printable(name)!r} in {base} has 0 images: add PNG or JPEG files, or remove its folder"
             )
     if strange:
-        notes.append(f"{strange} images in {printable(base.name)} are no files (FIFOs, links to nothing): left alone.")
+        notes.append(
+            f"{strange} images in {printable(base.name)} are not files (FIFOs, links to nothing) and were left alone."
+        )
     if others:
         notes.append(f"{others} files in {printable(base.name)} that are not PNG or JPEG were left alone.")
     return [Found(part, name, path) for name, paths in images.items() for path in paths]

@@ -43,7 +43,7 @@ def npz(path: Path, target: str | None = None, as_: str | None = None, groups: A
     except RequestError:
         raise
     except Exception as error:  # a damaged archive makes NumPy raise many kinds
-        raise RequestError(f"{path} is no readable .npz ({error}): save it with numpy.savez") from error
+        raise RequestError(f"{path} is not a readable .npz ({error}): save it with numpy.savez") from error
 
 
 def _parts(path: Path, archive: Any, target: str | None, as_: str | None, groups: Any) -> Parts:
