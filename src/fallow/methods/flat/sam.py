@@ -27,7 +27,7 @@ class SAM(Method):
     """
 
     name = "sam"
-    summary = "each step descends along the gradient at the worst point nearby: two passes a step"
+    summary = "each step descends along the gradient at the worst point nearby: two passes per step"
     cost = Cost(gradients=2)
     ranges: ClassVar = {"rho": log(0.01, 0.5)}
 

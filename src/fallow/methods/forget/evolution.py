@@ -75,7 +75,7 @@ class KELS(WELS):
     """
 
     name = "kels"
-    summary = "all but the first channels of every layer is re-drawn; the kept part is a slim network of its own"
+    summary = "all but the first channels of every layer are re-drawn; the kept part is a slim network of its own"
     ranges: ClassVar = {"fraction": linear(0.3, 0.9)}
 
     fraction: float = 0.5  # r, of every layer's channels that are kept
