@@ -38,6 +38,19 @@ def test_opens_a_new_folder_and_the_same_run_again(tmp_path: Path) -> None:
     RunFolder(out).open(IDENTITY, resume=True, notes=["other notes are no other run"])
 
 
+def test_other_versions_and_threads_are_said_while_there_is_something_to_do(tmp_path: Path) -> None:
+    RunFolder(tmp_path).open(IDENTITY, resume=False)
+    stored = json.loads((tmp_path / "run.json").read_text())
+    stored["versions"] |= {"torch": "1.13.0", "threads": 777}
+    (tmp_path / "run.json").write_text(json.dumps(stored))
+    with pytest.warns(
+        UserWarning, match=r"began with torch 1\.13\.0 \(now .*\), threads 777 \(now .*may differ in its bits"
+    ):
+        RunFolder(tmp_path).open(IDENTITY, resume=True)
+    RunFolder(tmp_path).finish({"seconds": 1.0})
+    RunFolder(tmp_path).open(IDENTITY, resume=True)
+
+
 def test_refuses_an_existing_run_without_resume(tmp_path: Path) -> None:
     RunFolder(tmp_path).open(IDENTITY, resume=False)
     assert "add --resume to resume it" in refusal(tmp_path, resume=False)

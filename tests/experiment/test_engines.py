@@ -194,6 +194,41 @@ def test_a_ray_of_our_own_listens_to_us_alone() -> None:
     assert all(address.endswith("0100007F") for address in addresses)
 
 
+OURS = """
+import os, subprocess, sys
+from fallow.experiment.engines import engine
+with engine("ray", None, 1) as ours:
+    import ray
+    assert ours.submit(lambda number: number + 1, 3).result() == 4
+    foreign = {key: value for key, value in os.environ.items() if not key.startswith("RAY_AUTH")}
+    address = ray.get_runtime_context().gcs_address
+    for environment in (foreign, dict(os.environ)):
+        print(subprocess.run([sys.executable, "-c", sys.argv[1], address], env=environment).returncode)
+"""
+STRANGER = """
+import sys
+from ray._raylet import GcsClient
+from ray.exceptions import AuthenticationError
+try:
+    GcsClient(address=sys.argv[1])
+except AuthenticationError:
+    sys.exit(77)
+"""
+
+
+@pytest.mark.xdist_group("clusters")
+def test_who_speaks_to_a_ray_of_our_own_must_know_its_token() -> None:
+    pytest.importorskip("ray")
+    known = {key: value for key, value in os.environ.items() if not key.startswith("RAY_AUTH")}
+    done = subprocess.run(
+        [sys.executable, "-c", OURS, STRANGER],
+        env=known | {"PYTHONPATH": f"{ROOT}/src"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["77", "0"], done
+
+
 def listening() -> set[str]:
     """The sockets at which Ray's processes listen, as the kernel writes them."""
     rays: set[str] = set()

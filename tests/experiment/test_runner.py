@@ -81,6 +81,14 @@ def test_a_run_that_changed_under_its_name_is_done_again(lost: bool, tmp_path: P
     assert counts(out) == {"a": 1, "n2": 1}
 
 
+def test_other_versions_are_said(tmp_path: Path) -> None:
+    ran(grid(runs(1)), tmp_path / "out")
+    with opened(tmp_path / "out") as experiment:
+        experiment.store.write("versions", experiment.store.read("versions") | {"torch": "1.13.0"})
+    with pytest.warns(UserWarning, match=r"out began with torch 1\.13\.0 \(now .*\): runs that come now may differ"):
+        ran(grid(runs(1, 2)), tmp_path / "out")
+
+
 def test_an_outcome_tells_of_its_run(tmp_path: Path) -> None:
     found = ran(grid(runs(4)), tmp_path / "out")["n4"]
     kept = json.loads((tmp_path / "out" / "runs" / "n4" / "outcome.json").read_text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import warnings
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,8 @@ class RunFolder:
             raise RequestError(f"{self.path} holds another run: {difference}; choose another --out")
         self._hold()
         files.sweep(self.path)
+        if self.result() is None and (drifted := drift(stored.get("versions"), versions())):
+            warnings.warn(f"{self.path} began with {drifted}: what follows may differ in its bits", stacklevel=2)
 
     def _hold(self) -> None:
         hold(self.path / LOCK, f"another process is at work in {self.path}: wait for it, or choose another --out")
@@ -188,6 +191,16 @@ def versions() -> dict[str, Any]:
     names = ("fallow", "torch", "numpy")
     found = {name: metadata.version(name) for name in names}
     return found | {"python": platform.python_version(), "threads": torch.get_num_threads()}
+
+
+def drift(stored: Any, now: dict[str, Any]) -> str:
+    """What has changed of what bits depend on, in words.
+
+    >>> drift({"torch": "2.12.0", "numpy": "2.4.1", "threads": 4}, {"torch": "2.13.0", "numpy": "2.4.1", "threads": 1})
+    'torch 2.12.0 (now 2.13.0), threads 4 (now 1)'
+    """
+    known = stored if isinstance(stored, dict) else {}
+    return ", ".join(f"{name} {known[name]} (now {new})" for name, new in now.items() if known.get(name, new) != new)
 
 
 def _difference(stored: Any, asked: Any, where: str = "") -> str:

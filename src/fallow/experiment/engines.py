@@ -9,8 +9,10 @@ import ctypes
 import importlib
 import logging
 import os
+import secrets
 import signal
 import socket
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -58,6 +60,8 @@ def check(name: str, address: str | None, workers: int | None) -> None:
             raise RequestError("an address is for --engine ray or dask: leave it out, or name one of them")
         return
     product, module = NEEDS[name]
+    if name == "ray" and address is None:
+        _authenticate()
     try:
         importlib.import_module(module)
     except ImportError as error:
@@ -191,6 +195,15 @@ def _loopback(only: bool) -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def _authenticate() -> None:
+    """Whoever speaks to a cluster of ours must know a token; Ray reads this once, when it is imported.
+
+    Another user of this machine reaches the loopback, too.
+    """
+    if "ray" not in sys.modules and "RAY_AUTH_MODE" not in os.environ:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 import uuid
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +74,18 @@ def same(store: Store, folder: Path, what: str, identity: dict[str, Any]) -> Non
                 f"{folder} holds another {what}: its {key} is {stored.get(key)!r}, not {mine.get(key)!r}; "
                 "choose another --out"
             )
+
+
+def say_drift(store: Store, folder: Path) -> None:
+    """Say so if the runs that come now may differ in their bits from those that are there; each has one thread."""
+    from fallow.core.record import drift, versions
+
+    now = {name: version for name, version in versions().items() if name != "threads"}
+    stored = store.read("versions")
+    if stored is None:
+        store.write("versions", now)
+    elif drifted := drift(stored, now):
+        warnings.warn(f"{folder} began with {drifted}: runs that come now may differ in their bits", stacklevel=2)
 
 
 @contextmanager

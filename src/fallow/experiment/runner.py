@@ -126,6 +126,7 @@ def each(
 def opened(folder: Path, what: str = "experiment") -> Iterator[Experiment]:
     """An experiment's folder, locked, before anything runs: for plans that look at what they find there."""
     with place.home(folder, what) as store:
+        place.say_drift(store, folder)
         yield Experiment(folder, store)
 
 
