@@ -51,6 +51,8 @@ def test_damaged_folders(home: Path) -> None:
         (["train", *SMALL, "--seed", 10**26], "seed is 100000000000000000000000000"),
         (["train", *SMALL, "--checkpoint-every", "nan"], "checkpoint_every is nan"),
         (["train", *SMALL, "--workers", -1], "workers is -1"),
+        (["train", *SMALL[:1], "--minutes", 0], "minutes is 0.0: it must be a number above 0"),
+        (["train", *SMALL[:1], "--minutes", "nan"], "minutes is nan: it must be a number above 0"),
         (["train", *SMALL, "--device", "cpu:99"], "device 'cpu:99' cannot be used here"),
         (["train", *SMALL, "--model", ""], "'' has no name"),
         (["train", *SMALL, "--devices", 10**6], "devices is 1000000"),

@@ -46,7 +46,9 @@ def fewshot(
     ] = False,
     size: options.Size = None,
     weights: options.Weights = None,
-    steps: Annotated[int | None, typer.Option(help="gradient steps of the inner loop; same as maml:steps=5; default by the tasks")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="gradient steps of the inner loop; same as maml:steps=5; default by the tasks")
+    ] = None,
     rate: Annotated[
         float | None, typer.Option(help="learning rate of the inner loop; same as maml:rate=0.01; default by the tasks")
     ] = None,
@@ -58,11 +60,14 @@ def fewshot(
         float | None, typer.Option(help="time limit, instead of iterations: as many as fit into it")
     ] = None,
     meta_batch: Annotated[int | None, typer.Option(help="tasks per meta-update; default 4")] = None,
-    lr: Annotated[float | None, typer.Option(help="learning rate of the meta-optimiser, Adam; default by the tasks")] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="learning rate of the meta-optimiser, Adam; default by the tasks")
+    ] = None,
     schedule: Annotated[str | None, typer.Option(help="constant, cosine or plateau; default by the tasks")] = None,
     clip: options.Clip = None,
     every: Annotated[
-        int | None, typer.Option(help="iterations between two evaluations on validation tasks; default: ten evaluations")
+        int | None,
+        typer.Option(help="iterations between two evaluations on validation tasks; default: ten evaluations"),
     ] = None,
     val_tasks: Annotated[int, typer.Option(help="validation tasks")] = 100,
     episodes: Annotated[int, typer.Option(help="test tasks")] = 600,

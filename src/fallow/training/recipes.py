@@ -40,6 +40,7 @@ from torch import Tensor, nn
 
 from fallow import models
 from fallow.base.errors import RequestError
+from fallow.base.numbers import is_finite, require
 from fallow.core.method import Method
 from fallow.data import Data, Examples, Files
 
@@ -112,6 +113,8 @@ def recipe(
     >>> found["model"], found["lr"], found["generations"] * found["epochs"]
     ('scnn:width=16,dense=128,norm=batch', 0.1, 20)
     """
+    if minutes is not None:
+        require(is_finite(minutes) and minutes > 0, "minutes", minutes, "a number above 0")
     row = TABLE["texts" if data.texts else "masks" if data.target.kind == "dense" else kind_of(data.shape)]
     model = row.model if model is None else model
     settings = TRAINING | row.more
