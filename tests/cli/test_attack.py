@@ -79,7 +79,9 @@ def test_nothing_is_imported_because_a_file_names_it(verb: str, run: Run, home: 
     for name in ("run", "comparison"):
         shutil.copytree(home / name, tmp_path / name)
     for path in (*Path("run").glob("run.json"), *Path("comparison").rglob("run.json")):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"model": "evil:net"}))
+        record = json.loads(path.read_text()) | {"model": "evil:net"}
+        record.pop("yardstick", None)  # that may have won, and is built from tensors alone
+        path.write_text(json.dumps(record))
     plan = Path("comparison/plan.toml")
     plan.write_text(plan.read_text().replace("mlp:hidden=4", "evil:net"))
     image = Path("image.png")
