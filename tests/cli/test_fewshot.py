@@ -3,8 +3,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+from fallow import Episodes, Sinusoid
+from fallow.cli.fewshot import processes
 from fallow.cli.main import main
 
 ARGUMENTS = ["--shots", "5", "--iterations", "4", "--every", "2", "--val-tasks", "3", "--episodes", "5"]
@@ -44,6 +48,32 @@ def test_trains_judges_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found["test"]["tasks"] == 5
     assert len(found["test"]["steps"]) == 3
     assert found["run"]["data"]["setting"] == "standard"
+
+
+def test_images_are_judged_together_and_each_on_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    draw = np.random.default_rng(0)
+    x, y = draw.integers(0, 256, (120, 16, 16), dtype=np.uint8), np.repeat(np.arange(20), 6)
+    np.savez(tmp_path / "noise.npz", x_train=x, y_train=y)
+    few = [*ARGUMENTS[2:], "--ways", "2", "--shots", "1", "--model", "conv4:width=2", "--devices", "1"]
+    code, said, _ = run(monkeypatch, capsys, str(tmp_path / "noise.npz"), *few, "--out", str(tmp_path / "run"))
+    assert code == 0
+    assert "(transductive); each query on its own" in said
+    assert "the last, each query on its own" in (tmp_path / "run" / "fewshot.html").read_text("utf-8")
+    assert "maml:steps=1,rate=0.4,evaluate_steps=3" in said
+
+
+def test_images_take_a_process_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = Episodes(x=torch.zeros(60, 1, 16, 16), y=torch.arange(60) // 6, ways=2, shots=1, queries=2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert processes(images, None, "cpu", None) == 3
+    assert processes(images, 2, "cpu", None) == 2  # each needs a task
+    assert processes(images, None, "cpu", 1) == 1  # who counts threads wants one process
+    assert processes(Sinusoid(), None, "cpu", None) == 1
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert processes(images, None, "cpu", None) == 1
 
 
 @pytest.mark.parametrize(

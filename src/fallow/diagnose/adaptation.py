@@ -30,11 +30,21 @@ def write(folder: Path, result: Any, tasks: Tasks, record: dict[str, Any], comma
     shown, tested = _shown(result.tested), result.tested
     steps = [[str(i), shown.value(step["mean"], 2), _interval(step, shown)] for i, step in enumerate(tested["steps"])]
     unit = f"{capitalised(shown.words)} on the queries of {count(tested['tasks'])} test tasks{shown.unit}."
+    if "inductive" in tested:
+        alone = tested["inductive"]
+        steps.append(["the last, each query on its own", shown.value(alone["mean"], 2), _interval(alone, shown)])
     along = [
         paragraph("Every test task is learned from its support examples alone: step 0 is before."),
         figures([drawn["steps"], _validation(result.history, shown)]),
         table(unit, ["Inner step", "Mean", "95 % interval"], steps),
     ]
+    if "inductive" in tested:
+        along.append(
+            paragraph(
+                "The norms take the statistics of all queries of a task together (transductive), as in most published "
+                "numbers. In the last row every query is normalised as the support set is (inductive)."
+            )
+        )
     sections = [Section("Along the inner steps", along)]
     if "fits" in drawn:
         read = "Test curves, the points given, and what the network says before and after adaptation."
