@@ -240,6 +240,8 @@ def test_bad_requests_say_what_would_be_right(tasks: Episodes) -> None:
         fallow.fewshot(None, CURVES, "meta-sgd+learned-rates", **FEW)
     with pytest.raises(RequestError, match="l2f learns from tasks, sam from labelled examples"):
         fallow.fewshot(None, CURVES, "l2f+sam", **FEW)
+    with pytest.raises(RequestError, match="l2f and protonet do not go together: both decide where a task starts from"):
+        fallow.fewshot(None, tasks, "l2f+protonet", **FEW)
     with pytest.raises(RequestError, match="protonet has no inner loop: leave steps out"):
         with_inner("protonet", steps=3)
     with pytest.raises(RequestError, match="iterations is 0"):

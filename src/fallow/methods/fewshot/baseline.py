@@ -15,7 +15,7 @@ from fallow.adaptation.learner import Judged
 from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.core.context import Context
-from fallow.methods.fewshot.fewshot import FewShot
+from fallow.methods.fewshot.fewshot import INNER, START, FewShot
 from fallow.methods.fewshot.prototypes import judged
 from fallow.weights.layers import untouched
 
@@ -49,6 +49,7 @@ class Baseline(FewShot):
 
     name = "baseline"
     summary = "an ordinary classifier of the training classes; every task fits a new head to its features"
+    exclusive = (*INNER, START)
 
     batch: int = 128
     steps: int = 100  # of gradient descent on the head

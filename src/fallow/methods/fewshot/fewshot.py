@@ -15,6 +15,10 @@ from fallow.core.method import Gradients, Method
 from fallow.evaluate.score import Score
 from fallow.weights.layers import untouched
 
+# what MAML's pieces decide: whoever has no such inner loop claims it, so that none is added in vain
+START = "where a task starts from"
+INNER = ("the rates of the inner loop", "which steps' losses count", "what adapts", "how a task is modulated")
+
 
 class FewShot(Method):
     """A method that learns from tasks and is judged by the queries of new ones."""

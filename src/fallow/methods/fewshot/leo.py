@@ -18,7 +18,7 @@ from fallow.base.errors import RequestError
 from fallow.base.numbers import require_whole
 from fallow.base.seeds import mix
 from fallow.core.context import Context
-from fallow.methods.fewshot.fewshot import FewShot
+from fallow.methods.fewshot.fewshot import INNER, FewShot
 from fallow.methods.fewshot.l2f import L2F
 from fallow.weights.layers import untouched
 
@@ -43,9 +43,7 @@ class LEO(FewShot):
     name = "leo"
     summary = "a classifier of fixed features is decoded from a latent code, which the inner loop moves"
     pretrained = True
-    exclusive = (
-        "the rates of the inner loop", "which steps' losses count", "what adapts", "how a task is modulated",
-    )  # fmt: skip
+    exclusive = INNER  # not where a task starts from: L2F has a part in it
 
     latent: int = 64
     steps: int = 5  # in the latent codes

@@ -12,7 +12,7 @@ from torch.nn import functional
 from fallow.adaptation.features import Features, of_tasks
 from fallow.adaptation.learner import Judged
 from fallow.core.context import Context
-from fallow.methods.fewshot.fewshot import FewShot
+from fallow.methods.fewshot.fewshot import INNER, START, FewShot
 from fallow.weights.layers import untouched
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class ProtoNet(FewShot):
 
     name = "protonet"
     summary = "a query belongs to the class whose mean embedding is nearest; no inner loop"
+    exclusive = (*INNER, START)
 
     def refuses(self, problem: Problem) -> str:
         return "" if problem.target.kind == "classes" else "classifies: regression has no classes; take maml or l2f"
