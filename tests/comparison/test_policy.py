@@ -208,6 +208,6 @@ def test_what_needs_pretrained_weights_runs_with_networks_that_have_them(tmp_pat
         model, method, settings = (run.arguments[key] for key in ("model", "method", "settings"))
         found.setdefault(model, {})[method] = settings.get("freeze"), settings.get("input_size")
     assert found == {
-        "mlp:norm=batch": dict.fromkeys(("normal", "long", "mixup"), (None, None)),
+        "mlp:norm=batch,embed=8": dict.fromkeys(("normal", "long", "mixup"), (None, None)),
         "lite0": dict.fromkeys(("normal", "long", "probe", "mixup"), ("head", 64)),
     }

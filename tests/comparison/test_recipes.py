@@ -62,8 +62,8 @@ def test_an_augmentation_that_is_given_needs_no_trial(images: str, tried: list[s
 def test_auto_is_the_recipe_s_own_network_beside_others(tmp_path: Path) -> None:
     source = arrays(tmp_path / "few.npz")
     whole = with_recipes(plan(source, "ema", models=["mlp:hidden=4", "auto"]), {source: load(source)})
-    assert whole.models_of(source) == ["mlp:hidden=4", "mlp:norm=batch"]
-    assert whole.recipe(source, "mlp:norm=batch")["lr"] == 0.05
+    assert whole.models_of(source) == ["mlp:hidden=4", "mlp:norm=batch,embed=8"]
+    assert whole.recipe(source, "mlp:norm=batch,embed=8")["lr"] == 0.05
     assert whole.recipe(source, "mlp:hidden=4")["lr"] == 0.01
 
 
@@ -71,7 +71,7 @@ def test_little_time_makes_runs_shorter(tmp_path: Path) -> None:
     source = arrays(tmp_path / "few.npz")
     asked = {"data": (source,), "methods": ("ema",)}
     usual, short, quick = (
-        with_recipes(Plan(**asked, **how), {source: load(source)}).recipe(source, "mlp:norm=batch")["epochs"]
+        with_recipes(Plan(**asked, **how), {source: load(source)}).recipe(source, "mlp:norm=batch,embed=8")["epochs"]
         for how in ({}, {"minutes": 1e-3}, {"quick": True})
     )
     assert usual == 50

@@ -27,16 +27,15 @@ def test_periodic_embeddings_by_hand() -> None:
 
 
 def test_a_signal_network_by_hand() -> None:
-    """Its length is halved twice, its means are of four stretches, and a block is a sum."""
+    """Its length is halved three times, and a block is a sum."""
     torch.manual_seed(0)
     model = build("resnet1d:width=4", shape=(2, 32), classes=3).eval()
     x = torch.randn(5, 2, 32)
     one = model.block1(x)
     assert torch.equal(one, torch.relu(model.block1.steps(x) + model.block1.shortcut(x)))
-    three = model.block3(model.block2(one))
-    assert three.shape == (5, 8, 8)
-    means = three.view(5, 8, 4, 2).mean(3).flatten(1)
-    torch.testing.assert_close(model(x), model.head(means))
+    last = model.block4(model.block3(model.block2(one)))
+    assert last.shape == (5, 16, 4)
+    torch.testing.assert_close(model(x), model.head(last.mean(2)))
     with pytest.raises(RequestError, match="signals should have 16 samples"):
         build("resnet1d", shape=(2, 15), classes=3)
     with pytest.raises(RequestError, match="resnet1d cannot take shape"):

@@ -25,7 +25,9 @@ SHAPES = {
     "grey images": (1, 28, 28),
     "colour images": (3, 32, 32),
     "signals": (2, 100),
+    "short signals": (2, 10),
     "tables": (7,),
+    "wide tables": (300,),
     "other": (1, 3, 3),
 }
 

@@ -18,7 +18,7 @@ from fallow.base.errors import RequestError, unknown
 POLICIES = {
     "none": "the examples as they are",
     "flip": "mirror an image left to right, every other time",
-    "crop": "shift by up to an eighth of the size (at most 4 pixels), zeros move in",
+    "crop": "shift by up to an eighth of the size (at most 4 pixels; a long signal by a sixteenth), zeros move in",
     "flip+crop": "both",
     "reflect": "shift as crop does, the image's edge is mirrored in",
     "flip+reflect": "both: FixMatch's weak augmentation",
@@ -72,7 +72,7 @@ def draw(n: int, shape: Sequence[int], policy: str, generator: Generator) -> Mov
     policy = resolve(policy, shape)
     flip = start = None
     shift, mirrored = "crop" in policy or "reflect" in policy, "reflect" in policy
-    margin = min(4, max(1, round(min(shape[1:]) / 8))) if shift else 0
+    margin = furthest(shape) if shift else 0
     if "flip" in policy:
         flip = torch.randint(2, (n,), generator=generator, device=generator.device, dtype=torch.bool)
     if shift:
@@ -80,6 +80,16 @@ def draw(n: int, shape: Sequence[int], policy: str, generator: Generator) -> Mov
         start = torch.randint(2 * margin + 1, (n, axes), generator=generator, device=generator.device)
     centre = torch.rand(n, 2, generator=generator, device=generator.device) if "cutout" in policy else None
     return Moves(flip, start, margin, mirrored, centre)
+
+
+def furthest(shape: Sequence[int]) -> int:
+    """How far a shift may go: an eighth of the shorter side, up to 4 pixels; a long signal by a sixteenth.
+
+    >>> furthest((3, 32, 32)), furthest((3, 16, 16)), furthest((2, 32)), furthest((2, 500))
+    (4, 2, 4, 31)
+    """
+    few = min(4, max(1, round(min(shape[1:]) / 8)))
+    return max(few, round(shape[1] / 16)) if len(shape) == 2 else few
 
 
 def apply(x: Tensor, moves: Moves) -> Tensor:

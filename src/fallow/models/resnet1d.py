@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import torch
 from torch import Tensor, nn
 
@@ -11,30 +9,29 @@ from fallow.base.errors import RequestError
 from fallow.models.base import Model
 from fallow.models.blocks import expect_shape, norm_layer, sequential
 
-KERNELS = (7, 5, 3)  # of a block's convolutions
-PLACES = 4  # that the mean over time keeps apart
-SHORTEST = 16  # samples: four in each place after both halvings would be one
+WIDTHS, STRIDES = (1, 2, 4, 4), (1, 2, 2, 2)  # of the blocks
+SHORTEST = 16  # samples, of which three halvings leave two
 
 
 class Residual(nn.Module):
-    """relu(x + F(x)) with convolutions of 7, 5 and 3 samples, the first of which may halve the length."""
+    """relu(x + F(x)) with convolutions of 7 and 5 samples, the first of which may halve the length."""
 
     def __init__(self, c_in: int, c_out: int, stride: int, norm: str) -> None:
         super().__init__()
-        steps: OrderedDict[str, nn.Module] = OrderedDict()
-        for i, kernel in enumerate(KERNELS, start=1):
-            first = i == 1
-            steps[f"conv{i}"] = nn.Conv1d(
-                c_in if first else c_out, c_out, kernel, stride if first else 1, padding=kernel // 2, bias=False
-            )
-            steps[f"norm{i}"] = norm_layer(norm, c_out, 1, known=("batch", "layer"))
-            if i < len(KERNELS):
-                steps[f"relu{i}"] = nn.ReLU()
-        self.steps = nn.Sequential(steps)
+
+        def normed() -> nn.Module:
+            return norm_layer(norm, c_out, 1, known=("batch", "layer"))
+
+        self.steps = sequential(
+            conv1=nn.Conv1d(c_in, c_out, 7, stride, padding=3, bias=False),
+            norm1=normed(),
+            relu=nn.ReLU(),
+            conv2=nn.Conv1d(c_out, c_out, 5, padding=2, bias=False),
+            norm2=normed(),
+        )
         self.shortcut: nn.Module = nn.Identity()
         if stride > 1 or c_in != c_out:
-            conv = nn.Conv1d(c_in, c_out, 1, stride, bias=False)
-            self.shortcut = sequential(conv=conv, norm=norm_layer(norm, c_out, 1, known=("batch", "layer")))
+            self.shortcut = sequential(conv=nn.Conv1d(c_in, c_out, 1, stride, bias=False), norm=normed())
 
     def forward(self, x: Tensor) -> Tensor:
         """One residual step."""
@@ -42,16 +39,15 @@ class Residual(nn.Module):
 
 
 class ResNet1d(Model):
-    """Three residual blocks of ``width``, 2 and 2 ``width`` channels, means over four stretches of time, head.
+    """Four residual blocks of 1, 2, 4 and 4 × ``width`` channels, mean over time, head.
 
-    The paper's has one mean over all of time, which forgets where something happened; and its blocks keep the length,
-    which ours halve twice.
+    The paper's three blocks of three convolutions keep the length; these halve it three times, and see further.
 
     >>> ResNet1d((2, 128), 5).blocks
-    ('block1', 'block2', 'block3')
+    ('block1', 'block2', 'block3', 'block4')
     """
 
-    blocks = ("block1", "block2", "block3")
+    blocks = ("block1", "block2", "block3", "block4")
 
     def __init__(
         self, shape: tuple[int, ...], classes: int, *, width: int = 16, norm: str = "batch", init: str = "he"
@@ -60,13 +56,15 @@ class ResNet1d(Model):
         expect_shape("resnet1d", shape, ranks=(2,))
         if shape[1] < SHORTEST:
             raise RequestError(f"resnet1d cannot take shape {tuple(shape)}: signals should have {SHORTEST} samples")
-        self.block1 = Residual(shape[0], width, 1, norm)
-        self.block2 = Residual(width, 2 * width, 2, norm)
-        self.block3 = Residual(2 * width, 2 * width, 2, norm)
-        self.mean = sequential(pool=nn.AdaptiveAvgPool1d(PLACES), flatten=nn.Flatten())
-        self.head = nn.Linear(2 * width * PLACES, classes)
+        channels = shape[0]
+        for name, widen, stride in zip(self.blocks, WIDTHS, STRIDES, strict=True):
+            self.add_module(name, Residual(channels, width * widen, stride, norm))
+            channels = width * widen
+        self.head = nn.Linear(channels, classes)
         self.start()
 
     def forward(self, x: Tensor) -> Tensor:
         """The logits of a batch of signals."""
-        return self.head(self.mean(self.block3(self.block2(self.block1(x)))))
+        for block in self.blocks:
+            x = self.get_submodule(block)(x)
+        return self.head(x.mean(2))
