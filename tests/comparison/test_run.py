@@ -24,9 +24,9 @@ from fallow import Predictor, methods, models
 from fallow.base.errors import RequestError, WorkError
 from fallow.base.lock import locked
 from fallow.comparison.best import keep
-from fallow.comparison.plan import Plan
+from fallow.comparison.plan import METHODS, Plan
 from fallow.comparison.policy import epochs
-from fallow.comparison.run import Comparison, describe
+from fallow.comparison.run import Comparison, begun, describe
 from fallow.comparison.work import read
 from fallow.core import checkpoint, loop
 from fallow.core.context import Batch, Context
@@ -366,6 +366,14 @@ def test_a_method_that_does_not_fit_fails_alone(data: str, tmp_path: Path) -> No
     reasons = {o.method: o.reason for o in done.entries.values()}
     assert "cutmix cuts boxes from images" in str(reasons.pop("cutmix"))
     assert set(reasons.values()) == {None}
+
+
+def test_of_the_usual_methods_those_that_do_not_fit_are_left_out(data: str, tmp_path: Path) -> None:
+    for _again in range(2):
+        with begun(plan(data, *METHODS, seeds=1, settings={"epochs": 8}), tmp_path / "out") as (comparison, _):
+            assert set(METHODS) - set(comparison.plan.methods) == {"cutmix"}
+            (loaded,) = comparison.loaded.values()
+            assert loaded.notes[-1].startswith("cutmix is left out: cutmix cuts boxes from images")
 
 
 @pytest.mark.parametrize(

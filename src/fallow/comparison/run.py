@@ -19,7 +19,7 @@ from fallow.base.errors import RequestError
 from fallow.comparison.ensemble import complete
 from fallow.comparison.findings import Findings, find
 from fallow.comparison.labels import Labels
-from fallow.comparison.plan import TASKS, Plan
+from fallow.comparison.plan import METHODS, TASKS, Plan
 from fallow.comparison.policy import entry, learned, races, runs, tuned
 from fallow.comparison.race import Entry, plain
 from fallow.comparison.recipes import with_recipes
@@ -181,7 +181,7 @@ def begun(plan: Plan, folder: Path) -> Iterator[tuple[Comparison, Experiment]]:
     loaded = _loaded(plan)
     plan = with_recipes(plan, loaded)
     versions = {source: data.content() for source, data in loaded.items()}
-    _check(plan, loaded, versions, folder)
+    plan = _checked(plan, loaded, versions, folder)
     with opened(folder, "comparison") as experiment:
         store = experiment.store
         stored = store.read("plan")
@@ -203,8 +203,8 @@ def _loaded(plan: Plan, known: dict[str, Any] | None = None) -> dict[str, Any]:
     }
 
 
-def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder: Path) -> None:
-    """What would fail in every run is refused before the first."""
+def _checked(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder: Path) -> Plan:
+    """What would fail in every run is refused before the first; where nobody named the methods, it is left out."""
     from fallow.training.fit import prepare
 
     for source in loaded:
@@ -219,7 +219,7 @@ def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder:
     for data in loaded.values():
         data.target.metric(plan.settings.get("metric"))  # refuses one that it does not have
     fine: set[str] = set()
-    refusals: list[RequestError] = []
+    refusals: dict[str, RequestError] = {}
     for run in runs(dataclasses.replace(plan, seeds=1, tune=0), loaded, versions):
         asked = run.arguments
         method, settings = asked["method"], asked["settings"]
@@ -237,10 +237,16 @@ def _check(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder:
         except RequestError as error:
             if method == plan.methods[0]:
                 raise
-            refusals.append(error)
+            refusals.setdefault(method, error)
     contestants = {method for method in plan.methods if not plain(method)}
     if contestants and not contestants & fine:  # one that fits another data set, or is one of many, fails there
-        raise refusals[0]
+        raise next(iter(refusals.values()))
+    if contestants != set(METHODS) or contestants <= fine:
+        return plan
+    for source, data in loaded.items():
+        said = [f"{method} is left out: {error}." for method, error in refusals.items() if method not in fine]
+        loaded[source] = dataclasses.replace(data, notes=[*data.notes, *said])
+    return dataclasses.replace(plan, methods=tuple(m for m in plan.methods if m in fine or plain(m)))
 
 
 def few(data: Any, settings: dict[str, Any]) -> Any:
