@@ -12,7 +12,7 @@ import pytest
 from fallow.cli.main import main
 
 UNDERSTOOD = re.compile(
-    r"(.+; (scaled inside the model|not scaled); .*augmented.*|this takes .+|.+ epochs in batches of .+"
+    r"(.+; (scaled inside the model|not scaled); .*augmented.*|this takes .+|.+ epochs? in batches of .+"
     r"|Short trials .+)\n"
 )
 

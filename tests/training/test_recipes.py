@@ -10,7 +10,7 @@ import torch
 import fallow
 from fallow import methods, models
 from fallow.data import Data, Examples, load
-from fallow.training.recipes import CAREFUL, TABLE, duration, kind_of, operations, recipe, training
+from fallow.training.recipes import CAREFUL, TABLE, duration, kind_of, operations, recipe, said, training
 from fallow.training.yardsticks import yardsticks
 
 
@@ -83,6 +83,17 @@ def test_a_network_of_ones_own_has_the_rate_that_it_can_bear() -> None:
     assert recipe(data, "resnet18:width=4")["lr"] == 0.1
     assert recipe(data, "mlp")["lr"] == CAREFUL  # no norms
     assert recipe(data, "somewhere.module:net")["lr"] == CAREFUL  # nobody looked
+
+
+def test_what_is_said_is_what_a_method_does() -> None:
+    settings = {"generations": 4, "epochs": 4, "lr": 0.01, "schedule": "cosine", "batch_size": 32}
+    words = {name: said("lite0", settings, methods.build(name)) for name in ("llf", "long", "finetune+mixup", "probe")}
+    assert words == {
+        "llf": "lite0, 4 × 4 epochs in batches of 32, cosine rate from 0.01",
+        "long": "lite0, 16 epochs in batches of 32, cosine rate from 0.01",
+        "finetune+mixup": "lite0, 5 epochs in batches of 32",
+        "probe": "lite0, 1 epoch in batches of 32",
+    }
 
 
 def test_operations_are_twice_the_products() -> None:

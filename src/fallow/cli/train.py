@@ -157,7 +157,7 @@ def train(
         ends.enter_context(closing(training))
         if training.engine.is_global_zero:
             say(training.problem.understood(training.settings))
-            say(recipes.said(network, settled))
+            say(recipes.said(network, settled, training.method))
         if training.engine.world_size == 1 and training.clock.overall < 1:
             clock = training.clock
             passes = clock.generations * clock.epochs * clock.steps * training.method.passes * (1 - clock.overall)

@@ -182,17 +182,21 @@ def training(
     return found.pop("model"), found | given
 
 
-def said(model: str, settings: dict[str, Any]) -> str:
-    """The recipe in a line.
+def said(model: str, settings: dict[str, Any], method: Method | None = None) -> str:
+    """The recipe in a line, as far as a method follows it.
 
     >>> said("mlp", {"generations": 4, "epochs": 5, "lr": 0.1, "schedule": "one-cycle", "batch_size": 32})
     'mlp, 4 × 5 epochs in batches of 32, one-cycle rate up to 0.1'
     """
-    epochs = " × ".join(str(settings[key]) for key in ("generations", "epochs") if settings[key] > 1) or "1"
-    rate = (
-        f"{settings['schedule']} rate {'up to' if settings['schedule'] == 'one-cycle' else 'from'} {settings['lr']:g}"
-    )
-    return f"{model}, {epochs} epochs in batches of {settings['batch_size']}, {rate}"
+    length = settings["generations"], settings["epochs"]
+    if method is not None:
+        length = method.plan(*length)
+    epochs = " × ".join(str(number) for number in length if number > 1) or "1"
+    what = f"{model}, {epochs} epoch{'s' * (epochs != '1')} in batches of {settings['batch_size']}"
+    if method is not None and any("lr" in part.ignores for part in method.parts):
+        return what
+    upwards = "up to" if settings["schedule"] == "one-cycle" else "from"
+    return f"{what}, {settings['schedule']} rate {upwards} {settings['lr']:g}"
 
 
 def duration(model: str, data: Data, settings: dict[str, Any]) -> float:
