@@ -63,6 +63,7 @@ class Method:
     control: ClassVar[bool] = False  # learns to act in an environment
     semi: ClassVar[bool] = False  # learns from unlabelled examples, too
     pretrained: ClassVar[bool] = False  # starts from what a network has learned before
+    shards: ClassVar[bool] = False  # trains weights of which every process holds a part (FSDP2)
     alone: ClassVar[str] = ""  # why no other method can be added to it
     exclusive: ClassVar[tuple[str, ...]] = ()  # what only one of the methods that name it here can decide
     ranges: ClassVar[Mapping[str, Range | Choice]] = {}  # the settings that matter, and where to look for them
@@ -249,6 +250,11 @@ class Together(Method):
     def semi(self) -> bool:  # type: ignore[override]
         """Whether one of the methods is."""
         return any(method.semi for method in self.methods)
+
+    @property
+    def shards(self) -> bool:  # type: ignore[override]
+        """Whether all of the methods do."""
+        return all(method.shards for method in self.methods)
 
     @property
     def generational(self) -> bool:  # type: ignore[override]

@@ -17,6 +17,8 @@ class Normal(Method):
     name = "normal"
     summary = "ordinary training for the epochs of one generation"
 
+    shards = True
+
     def plan(self, generations: int, epochs: int) -> tuple[int, int]:
         """One generation, however many were asked for."""
         return 1, epochs
@@ -27,6 +29,8 @@ class Long(Method):
 
     name = "long"
     summary = "one schedule over the epochs of all generations: the compute-matched control"
+
+    shards = True
 
     def plan(self, generations: int, epochs: int) -> tuple[int, int]:
         """All epochs in one generation."""
@@ -43,6 +47,7 @@ class Restart(Method):
 
     name = "restart"
     summary = "the schedule restarts with every generation, nothing else: the control for forgetting itself"
+    shards = True
     generational = True
     ranges: ClassVar = {"reset_optimizer": choice(False, True)}
 

@@ -222,8 +222,11 @@ def prepare(
     if engine.device.type in CHANNELS_LAST and not method.tasks and may_be_channels_last(net):
         # the weights decide: a convolution brings its input into their format, and all that follows stays in it
         convert_conv2d_weight_memory_format(net, torch.channels_last)  # tasks have weights of their own each, by vmap
+    wrapped = engine.setup_module(net)
+    if is_sharded(net):
+        _refuse_shards(method, run)
     ctx = Context(
-        net, problem, method, settings, engine=engine, wrapped=engine.setup_module(net),
+        net, problem, method, settings, engine=engine, wrapped=wrapped,
         optimizer=_optimizer(net, optimizer, settings), loss=loss, run=run, initialiser=initialiser,
     )  # fmt: skip
     if loss is None:
@@ -293,7 +296,7 @@ def _optimizer(
     if callable(given):
         return given(parameters)
     # fused: one kernel for all tensors; on a small network on the CPU a step is an eighth shorter
-    options: dict[str, Any] = {"lr": settings.lr, "fused": True}
+    options: dict[str, Any] = {"lr": settings.lr, "fused": not is_sharded(model)}
     groups = _by_decay(model, settings.weight_decay)
     if settings.optimizer == "sgd":
         return torch.optim.SGD(groups, momentum=settings.momentum, nesterov=settings.nesterov, **options)
@@ -312,6 +315,26 @@ def may_be_channels_last(model: nn.Module) -> bool:
         for layer in model.modules()
         if isinstance(layer, nn.Conv2d)
     )
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether processes hold parts of the weights (FSDP2's DTensors), not copies."""
+    return any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
+
+
+def _refuse_shards(method: Method, run: RunOptions) -> None:
+    """Refuse what would crash or compute something else where no process holds a whole weight."""
+    for part in method.parts:
+        if not part.shards:
+            able = ", ".join(name for name, kind in methods.REGISTRY.items() if kind.shards)
+            raise RequestError(
+                f"{part.name} needs whole weights, and the engine shards them: take DDP (devices=2), or one of {able}"
+            )
+    if run.out is not None:
+        raise RequestError(
+            "a run's folder holds whole weights, and the engine shards them: leave out= away, and keep the weights by "
+            "torch.distributed.checkpoint"
+        )
 
 
 def _by_decay(model: nn.Module, decay: float | dict[str, float]) -> list[dict[str, Any]]:
@@ -356,7 +379,8 @@ def result_of(ctx: Context) -> Result:
         ctx.folder.save_weights("best", result.best_state())
         ctx.folder.save_outputs(ctx.outputs)
         ctx.folder.finish(result.describe())
-    convert_conv2d_weight_memory_format(result.model, torch.contiguous_format)  # as anyone expects weights to lie
+    if not is_sharded(result.model):
+        convert_conv2d_weight_memory_format(result.model, torch.contiguous_format)  # as anyone expects weights to lie
     return result
 
 

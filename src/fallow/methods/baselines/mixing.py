@@ -53,6 +53,7 @@ class Mixup(Mixing):
 
     name = "mixup"
     summary = "inputs and targets are averaged in pairs, in random shares"
+    shards = True
     ranges: ClassVar = {"alpha": log(0.1, 2.0)}
 
     alpha: float = 0.2  # towards 0: hardly mixed; 1: any share alike
@@ -87,6 +88,7 @@ class CutMix(Mixing):
 
     name = "cutmix"
     summary = "a random box of every input is replaced by another input's, and so is its share of the target"
+    shards = True
     ranges: ClassVar = {"alpha": log(0.3, 2.0), "probability": linear(0.2, 1.0)}
 
     alpha: float = 1.0  # 1: any area alike

@@ -40,6 +40,7 @@ class FAM(Method):
 
     name = "fam"
     summary = "adds the relative flatness of a layer to the loss"
+    shards = True
     ranges: ClassVar = {"strength": log(1e-4, 0.1)}
 
     strength: float = 0.001  # λ; the paper's 0.1 is of κ/64

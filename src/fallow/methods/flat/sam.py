@@ -28,6 +28,7 @@ class SAM(Method):
 
     name = "sam"
     summary = "each step descends along the gradient at the worst point nearby: two passes per step"
+    shards = True
     cost = Cost(gradients=2)
     ranges: ClassVar = {"rho": log(0.01, 0.5)}
 
