@@ -16,7 +16,7 @@ from fallow.data import Data, Examples
 from fallow.data.targets import Dense
 from fallow.training.fit import prepare
 
-MODEL, SIDE, BATCH = "autoencoder3d", 64, 2
+MODEL, SIDE, BATCH = "autoencoder3d", 64, 1
 FAM = "fam:layer=decode.linear,form={}"
 RIVALS = {"plain": "long", "sam": "sam"} | {form: FAM.format(form) for form in ("probe", "forward", "tail")}
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
+from fallow import Predictor
 from fallow.comparison.slices import slices
+from tests.comparison.small import plan, ran
 
 
 @pytest.mark.parametrize("size", [(6, 6), (4, 6, 6)])
@@ -41,3 +45,26 @@ def test_signals_have_no_slices() -> None:
     page = "".join(slices(predictor, torch.zeros(1, 1, 4), y))
     assert "100.0" in page
     assert "<img" not in page
+
+
+def test_comparisons_of_masks_and_of_texts(tmp_path: Path) -> None:
+    """Their pages show slices, and the texts that were mistaken; their winners predict."""
+    draw = np.random.default_rng(0)
+    y = np.zeros((24, 8, 8), np.int64)
+    y[:, 2:6, 2:6] = draw.integers(0, 2, (24, 1, 1))
+    np.savez(tmp_path / "masks.npz", x=(255 * y).astype(np.uint8), y=y)
+    asked = plan(
+        str(tmp_path / "masks.npz"), "normal", "long", models=["unet:width=2"], target="dense", as_="images",
+        settings={"loss": "dice"}, refit=False,
+    )  # fmt: skip
+    ran(asked, tmp_path / "masks")
+    page = (tmp_path / "masks" / "report.html").read_text("utf-8")
+    assert "Where it is worst" in page
+    assert "Class by class" in page
+    words = np.array([" ".join(draw.choice(["sun", "rain", "fog"], 4)) for _ in range(60)])
+    np.savez(tmp_path / "texts.npz", text=words, y=np.arange(60) % 2)
+    ran(plan(str(tmp_path / "texts.npz"), "normal", "long", models=["bag:words=32"], refit=False), tmp_path / "texts")
+    page = (tmp_path / "texts" / "report.html").read_text("utf-8")
+    assert "What it gets wrong" in page
+    assert any(text in page for text in words)
+    assert len(Predictor(tmp_path / "texts")(words[:3])) == 3

@@ -128,6 +128,8 @@ def _load(record: dict[str, Any], moved: str | None, folder: Path) -> Data:
     if kind not in ("classes", "numbers") or "shots" in record["data"]:
         what = "tasks" if "shots" in record["data"] else kind
         raise RequestError(f"{folder} was trained on {what}: diagnose measures networks for classes and numbers")
+    if record.get("texts"):
+        raise RequestError(f"{folder} reads texts: diagnose measures networks of numbers and pictures")
     origin = dict(record.get("origin") or {})
     if moved is not None:
         origin["source"] = moved

@@ -56,6 +56,7 @@ class Labelled(Problem):
 
     cut: Cut | None = None  # where some layers are frozen
     tokens: Tokens | None = None  # what a network that reads texts makes of them
+    read: Data | None = None  # the texts themselves
 
     def __init__(self, data: Data, metric: str | None = None, loss: str | None = None) -> None:
         if loss is not None:
@@ -86,7 +87,7 @@ class Labelled(Problem):
             reads = "texts, and these are none" if tokens else "no texts: take bag, or hf:FOLDER of a network that does"
             raise RequestError(f"{found.described} reads {reads}")
         if tokens is not None:
-            self.data, self.tokens = _tokenised(self.data, tokens), tokens
+            self.read, self.data, self.tokens = self.data, _tokenised(self.data, tokens), tokens
         inputs: Inputs | None = getattr(found.module, "inputs", None)
         if inputs is None:
             if size is not None:
@@ -168,6 +169,10 @@ class Labelled(Problem):
             raise RequestError(f"the model cannot take examples of shape {tuple(x.shape[1:])}: {why}") from error
         if why := self.target.check(shape, y.shape):
             raise RequestError(why)
+
+    def describe(self) -> dict[str, Any]:
+        """Texts are identified by themselves, whatever tokens a network makes of them."""
+        return super().describe() if self.read is None else self.read.describe() | {"target": self.target.describe()}
 
     def understood(self, settings: Settings) -> str:
         return self.data.understood(settings.augment)
