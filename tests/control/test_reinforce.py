@@ -85,6 +85,8 @@ def test_bad_requests_say_what_would_be_right() -> None:
         asked("maml", iterations=0)
     with pytest.raises(RequestError, match="max_kl is 0"):
         asked("maml:max_kl=0")
+    with pytest.raises(RequestError, match=r"no finite density after 1 inner steps: lower its rate \(1e\+06\)"):
+        asked("maml:rate=1e6")
     with pytest.raises(RequestError, match="maml-trpo learns to act: it needs an environment"):
         fallow.fewshot(None, fallow.Sinusoid(), "maml-trpo")
     with pytest.raises(RequestError, match=r"cannot take observations of shape \(2,\)"):

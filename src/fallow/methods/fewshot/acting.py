@@ -15,7 +15,7 @@ from fallow.adaptation.objective import Params
 from fallow.base.errors import RequestError
 from fallow.control.adapting import Acting, adapting, outputs
 from fallow.control.advantage import advantages
-from fallow.control.policy import divergence
+from fallow.control.policy import divergence, metric
 from fallow.control.surrogate import judged, policy_gradient, surrogate
 from fallow.core.context import Context
 from fallow.data.environments import Drawn, Environment, Trajectories
@@ -132,6 +132,9 @@ class ActingMAML(FewShot):
 
         def experience(step: int, params: Params) -> Support:
             seen = environment.rollout(Acting(self.learner, params), drawn, step)
+            if not torch.isfinite(metric(seen.outputs, seen.outputs)).all():  # means, deviations, or one over them
+                why = f"lower its rate ({self.rate:g})" if step else "look at the weights that it starts from"
+                raise RequestError(f"policies have no finite density after {step} inner steps: {why}")
             found.append((seen, judged(seen, advantages(seen, self.discount, self.decay))))
             return found[-1][1]
 
