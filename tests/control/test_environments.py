@@ -84,6 +84,8 @@ def test_half_cheetahs_run_by_mujocos_own_physics() -> None:
     assert sorted(drawn.tasks.flatten().tolist()) == [-1, -1, 1, 1]  # both directions alike
     seen = place.rollout(Steady(torch.zeros(4, 17, 6), torch.zeros(6)), drawn, 0)
     assert seen.observations.shape == (4, 2, 6, 17)
+    again = place.rollout(Steady(torch.zeros(4, 17, 6), torch.zeros(6)), drawn, 0)
+    assert torch.equal(again.rewards, seen.rewards)  # nothing is left of what ran before
     body = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "half_cheetah.xml"
     mass = 'settotalmass="14"'
     assert mass in body.read_text("utf-8")
