@@ -78,6 +78,12 @@ def test_refuses_before_the_first_step(method: str, generations: int, why: str) 
         Guest(method, net, sgd(net.parameters()), batches(), generations=generations, epochs=1, steps=3)
 
 
+def test_a_plateau_would_never_come() -> None:
+    net = network()
+    with pytest.raises(RequestError, match="plateau"):
+        Guest("llf", net, sgd(net.parameters()), batches(), generations=1, epochs=1, steps=3, schedule="plateau")
+
+
 def test_a_model_that_does_not_take_the_batches_is_refused() -> None:
     net = torch.nn.Linear(2, 2)
     with pytest.raises(RequestError, match="cannot take"):

@@ -86,6 +86,8 @@ class Guest(Context):
         again: Callable[[], Callable[[], Any]] | None = None,
     ) -> None:
         method = accepted(method)
+        if schedule == "plateau":
+            raise RequestError("schedule=plateau looks at validation, which is this loop's: cosine would do")
         place = next(model.parameters()).device
         train = _Looks(batches, steps, place, seed)
         problem = _Problem(train, model, loss)
