@@ -129,7 +129,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, Valid]]] = {
         {key: TRAINING[key] for key in TRAINING if key not in ("--augment", "--label-smoothing")} | EXPERIMENT | {
             "--labels": whole(10, 1400), "--val": whole(10), "--images": whole(20, 1400), "--ood-share": INSIDE,
             "--steps": whole(1), "--model": MLP, "--method": one_of("fixmatch:ratio=2"),
-            "--ood": one_of(), "--ood-classes": one_of(), "--unlabelled": one_of(), "--size": one_of(),
+            "--ood": one_of(), "--ood-classes": one_of(), "--unlabelled": one_of(".", ".."), "--size": one_of(),
             "--as": one_of("images"), "--groups": one_of(), "--network": one_of(), "--augment": AUGMENT,
         },
     ),

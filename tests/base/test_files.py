@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fallow.base import files
-from fallow.base.errors import WorkError
+from fallow.base.errors import RequestError, WorkError
 
 
 def test_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -72,3 +72,12 @@ def test_sweeps_its_own_leftovers_only(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     files.sweep(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {".bashrc.1", ".config.2024.yml", "checkpoint", "x.fallow"}
+
+
+def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.mkdir()
+    with pytest.raises(RequestError) as caught:
+        files.write(path, b"{}")
+    assert str(caught.value) == f"{path} is a folder, and a file should be there: delete {path}, and repeat the command"
+    assert list(tmp_path.iterdir()) == [path]

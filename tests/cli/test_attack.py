@@ -56,6 +56,8 @@ def test_damaged_folders(home: Path) -> None:
         (["train", *SMALL, "--device", "cpu:99"], "device 'cpu:99' cannot be used here"),
         (["train", *SMALL, "--model", ""], "'' has no name"),
         (["train", *SMALL, "--devices", 10**6], "devices is 1000000"),
+        (["train", *SMALL, "--method", "ema", "--split", "two"], "unknown module 'two'"),
+        (["semi", "digits", "--labels", 20, "--network", "-inf"], "--network is that of --method confidence"),
         (["semi", "digits", "--labels", 20, "--ood-share", "nan"], "ood_share is nan"),
         (["semi", "digits", "--labels", 20, "--device", "nowhere"], "device 'nowhere' cannot be used here"),
         (["tune", *TUNE, "--grid", 10**9], "grid is 1000000000"),
@@ -68,6 +70,14 @@ def test_damaged_folders(home: Path) -> None:
 )
 def test_what_cannot_be_meant(words: list, answer: str, run: Run) -> None:
     assert answer in run(*words).refused()
+
+
+@pytest.mark.parametrize("words", [["diagnose", "--quick", "--what", "weights"], ["transfer", "--to", SMALL[0]]])
+def test_trust_in_what_no_run_has_trained(words: list, run: Run, home: Path) -> None:
+    verb, *rest = words
+    said = run(verb, home / "run", *rest, "--model", "two", "--out", "out").refused()
+    assert said == "none of the runs trained 'two': leave --model out, or name one of mlp:hidden=4"
+    assert not Path("out").exists()
 
 
 # ---- a folder of somebody else ------------------------------------------------------------------------------------

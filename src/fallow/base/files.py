@@ -18,6 +18,8 @@ LEFTOVER = ".fallow"  # how the names of files end that are being written
 
 def write(path: Path, *pieces: bytes | memoryview) -> None:
     """Replace a file in one step: a reader, or a crash at any moment, sees the old content or the new."""
+    if path.is_dir():
+        raise RequestError(f"{path} is a folder, and a file should be there: delete {path}, and repeat the command")
     beside = path.with_name(f".{path.name}.{os.getpid()}{LEFTOVER}")
     try:
         with open(beside, "wb") as file:

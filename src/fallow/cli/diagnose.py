@@ -56,7 +56,7 @@ def diagnose(
     from fallow.cli.display import typed
     from fallow.diagnose.page import write
     from fallow.diagnose.run import diagnose as measure
-    from fallow.diagnose.subjects import subjects
+    from fallow.diagnose.subjects import record_of, refuse_unused, subjects
     from fallow.report.shown import Shown
 
     began = time.monotonic()
@@ -69,6 +69,7 @@ def diagnose(
             print(f"\r\x1b[K{100 * done:3.0f} %{left}: {now}", end="", file=sys.stderr, flush=True)
 
     looked = subjects(runs, data=data, weights=weights, generations=generations, examples=examples, trusted=model or ())
+    refuse_unused(model or (), [str(record_of(subject.folder)["model"]) for subject in looked])
     folder = out or runs[0] / "diagnosis"
     with alone(folder):
         found = measure(looked, names or tuple(MEASURES), quick=quick, progress=show)

@@ -82,6 +82,8 @@ def semi(
     )  # fmt: skip
     if controls and plan.kind != "confidence":
         raise RequestError(f"--controls are those of --method confidence, and this is {plan.kind}")
+    if network and plan.kind != "confidence":
+        raise RequestError(f"--network is that of --method confidence, and this is {plan.kind}: leave it out")
     folder = out or free_folder(plan.data, plan.kind, seed)
     gpus = 0 if device == "cpu" else torch.cuda.device_count()
     with working(folder, resumes="the same command with --out {folder} resumes it"), Live() as live:

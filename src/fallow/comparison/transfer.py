@@ -41,7 +41,7 @@ def transferred(comparison: Comparison, to: Sequence[str], **how: Any) -> dict[s
         ]  # fmt: skip
         if networks:
             found[setting.name] = transfer(
-                networks, list(to), models=comparison.plan.models, out=comparison.folder / FOLDER, **how
+                networks, list(to), models=[setting.model], out=comparison.folder / FOLDER, **how
             )
     return found
 

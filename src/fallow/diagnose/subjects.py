@@ -89,6 +89,14 @@ def subjects(
     return found
 
 
+def refuse_unused(named: Collection[str], trained: Collection[str]) -> None:
+    """Refuse the name of a model that no run has: it was mistyped, and trusts nothing."""
+    for name in named:
+        if name not in trained:
+            listed = ", ".join(sorted(set(trained)))
+            raise RequestError(f"none of the runs trained {name!r}: leave --model out, or name one of {listed}")
+
+
 def _expand(run: Path) -> list[Path]:
     """A run itself, or those of a comparison's first seed."""
     if not (run / "runs").is_dir():

@@ -36,6 +36,7 @@ from fallow.training import augmentation, recipes
 from fallow.training.options import LOADING, FitOptions, with_signature
 from fallow.weights import Rewound, own_initialiser
 from fallow.weights.layers import layer_of, layers
+from fallow.weights.partition import ALL
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -231,6 +232,9 @@ def prepare(
     )  # fmt: skip
     if loss is None:
         problem.check(ctx.model, next(iter(ctx.train.ordered())))
+    if isinstance(settings.split, str) and settings.split not in ("auto", ALL):  # also where the method needs none
+        if settings.split not in (paths := dict(net.named_modules())):
+            raise unknown("module", settings.split, filter(None, paths))
     method.begin(ctx)
     if run.out is None:
         return ctx

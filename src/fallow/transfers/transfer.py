@@ -16,6 +16,7 @@ from fallow.base.files import expanded
 from fallow.core.engine import find_device
 from fallow.data import BUNDLED, Data, Examples, Files, load
 from fallow.data.content import together
+from fallow.diagnose.subjects import refuse_unused
 from fallow.evaluate.metrics import NUMBERS
 from fallow.experiment import Outcomes, Run, State, check, grid, run
 from fallow.report.shown import ACCURACY, Shown
@@ -127,6 +128,7 @@ def transfer(
     if engine == "local":
         find_device(device)
     found = backbones(_list(runs), weights=None if weights is None else Path(weights), score=score)
+    refuse_unused(models, [backbone.model for backbone in found])
     names = _names(targets)
     notes = [f"{names[source]}: {note}" for source, data in targets.items() for note in data.notes]
     wanted: dict[tuple[Backbone, str], list[Run]] = {}
