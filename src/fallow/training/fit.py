@@ -232,9 +232,9 @@ def prepare(
     )  # fmt: skip
     if loss is None:
         problem.check(ctx.model, next(iter(ctx.train.ordered())))
-    if isinstance(settings.split, str) and settings.split not in ("auto", ALL):  # also where the method needs none
-        if settings.split not in (paths := dict(net.named_modules())):
-            raise unknown("module", settings.split, filter(None, paths))
+    paths = [path for path, _ in net.named_modules() if path]
+    if isinstance(settings.split, str) and settings.split not in ("auto", ALL, *paths):  # where none is needed, too
+        raise unknown("module", settings.split, paths)
     method.begin(ctx)
     if run.out is None:
         return ctx
