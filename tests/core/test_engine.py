@@ -58,4 +58,3 @@ def test_alone_there_is_nobody_to_talk_to() -> None:
     engine, one = Engine("cpu"), torch.ones(1)
     assert engine.broadcast("x") == "x"
     assert engine.all_reduce(one, reduce_op="sum") is one
-    engine.barrier()

@@ -57,9 +57,6 @@ class Engine:
         """The object itself."""
         return obj
 
-    def barrier(self) -> None:
-        """Nobody to wait for."""
-
 
 def make_engine(device: str = "auto", devices: int = 1, precision: str = "float32") -> Any:
     """The engine for this many processes: ours for one, a launched Fabric with DDP for more."""
