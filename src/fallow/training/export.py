@@ -35,6 +35,11 @@ OPSET = 20
 class Answers(nn.Module):
     """From raw examples to answers: what :class:`fallow.Predictor` computes, as one module without host transfers."""
 
+    rows: Tensor  # where inputs are resized
+    columns: Tensor
+    mean: Tensor  # of numbers
+    std: Tensor
+
     def __init__(self, scaled: Scaled, target: Target, temperature: float | None, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.scaled, self.kind, self.temperature = scaled, target.kind, temperature or 1.0
