@@ -18,7 +18,7 @@ from fallow.comparison.ensemble import Ensemble
 from fallow.comparison.labels import Labels
 from fallow.comparison.race import ACCURACY, BASELINE, Entry, Rules, plain
 from fallow.comparison.tree import Tree, grow
-from fallow.comparison.tuning import Tuned
+from fallow.comparison.tuning import TunedRunner
 from fallow.evaluate.allocation import Race, Standing, differences, standings
 from fallow.evaluate.calibration import Calibration
 from fallow.evaluate.metrics import Metric
@@ -69,7 +69,7 @@ class Row:
     exploratory: bool = False  # it came after a look, and the guarantee does not cover it
     to_normal: Against | None = None
     to_control: Against | None = None
-    tuned: Tuned | None = None  # None: it runs with the settings that it was asked for
+    tuned: TunedRunner | None = None  # None: it runs with the settings that it was asked for
     calibration: Calibration | None = None  # means over the runs; None: answers are no classes, or none was kept
 
     @property

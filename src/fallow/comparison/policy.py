@@ -13,7 +13,7 @@ from fallow.comparison import labels
 from fallow.comparison.plan import TASKS, Plan, slug
 from fallow.comparison.race import BASELINE, Entry, rounds
 from fallow.comparison.recipes import with_recipes
-from fallow.comparison.tuning import Tuned, Tuning, with_settings
+from fallow.comparison.tuning import TunedRunner, Tuning, with_settings
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
 from fallow.experiment import Outcome, Outcomes, Policy, Run
@@ -97,7 +97,9 @@ def learned(
     }
 
 
-def tuned(plan: Plan, loaded: Mapping[str, Any], ended: Outcomes, metric: Metric) -> dict[Setting, dict[str, Tuned]]:
+def tuned(
+    plan: Plan, loaded: Mapping[str, Any], ended: Outcomes, metric: Metric
+) -> dict[Setting, dict[str, TunedRunner]]:
     """What was chosen for every runner whose tuning is over, by data set and model."""
     tunings = _tunings(plan, _settings(plan, loaded, dict.fromkeys(loaded, "")))
     return {

@@ -33,7 +33,7 @@ Chosen = dict[str, Any]  # settings by name: "lr", "weight_decay", or "sam.rho" 
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TunedRunner:
     """What tuning chose for a runner, and what it cost."""
 
     chosen: Chosen  # {}: as it was
@@ -57,7 +57,7 @@ def said(chosen: Chosen) -> str:
     return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in values.items())
 
 
-def cost(found: Sequence[Tuned], count: int) -> str:
+def cost(found: Sequence[TunedRunner], count: int) -> str:
     """What tuning all runners cost, in words."""
     spent = sum(each.seconds for each in found)
     return (
@@ -136,16 +136,16 @@ class Tuning:
             return missing
         return [run for i in self._best(ended, score, metric) for run in self.whole[i] if run.name not in ended]
 
-    def chosen(self, ended: Outcomes, score: str, metric: Metric) -> Tuned:
+    def chosen(self, ended: Outcomes, score: str, metric: Metric) -> TunedRunner:
         """What won, of those that trained whole."""
         if len(self.trials) == 1:
-            return Tuned({}, 1, 0, 0.0, 0.0)
+            return TunedRunner({}, 1, 0, 0.0, 0.0)
         final = self._best(ended, score, metric)
         best = max(final, key=lambda i: (*_worth([ended[run.name] for run in self.whole[i]], score, metric), -i))
         ran = {run.name for run in (*self.short, *(run for i in final for run in self.whole[i]))}
         done = [ended[name] for name in sorted(ran)]
         passes = sum((each.value or {}).get("passes", 0.0) for each in done)
-        return Tuned(self.trials[best], len(self.trials), len(done), sum(each.seconds for each in done), passes)
+        return TunedRunner(self.trials[best], len(self.trials), len(done), sum(each.seconds for each in done), passes)
 
     def _best(self, ended: Outcomes, score: str, metric: Metric) -> list[int]:
         """The trials that train whole."""

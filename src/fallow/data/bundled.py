@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any
 
 from fallow.base.errors import RequestError, unknown
-from fallow.data.parts import Cut, Parts
+from fallow.data.parts import Parts, Shares
 from fallow.data.sources.digits import digits
 from fallow.data.sources.synthetic import synthetic
 
@@ -25,7 +25,7 @@ class Bundled:
         """Names and defaults of its options."""
         return {name: p.default for name, p in list(signature(self.read).parameters.items())[1:]}
 
-    def parts(self, name: str, cut: Cut, options: dict[str, Any]) -> Parts:
+    def parts(self, name: str, cut: Shares, options: dict[str, Any]) -> Parts:
         """Its parts, after a check of the options."""
         check_options(name, options, self.options)
         return self.read(cut, **options)

@@ -17,7 +17,7 @@ from fallow.data.examples import Data
 from fallow.data.groups import numbered
 from fallow.data.loaders import Batch, length, pair, samplers
 from fallow.data.normalise import SAMPLE, spaced, statistics
-from fallow.data.parts import Cut, choose, strata_of
+from fallow.data.parts import Shares, choose, strata_of
 from fallow.data.randomness import Randomness
 from fallow.data.targets import Classes, Dense, Target
 
@@ -29,7 +29,7 @@ SAMPLE_BYTES = 256 << 20  # of large examples, fewer are enough for mean and dev
 
 def from_users(
     parts: dict[str, User],
-    cut: Cut,
+    cut: Shares,
     asked: str | None = None,
     classes: int | Sequence[str] | None = None,
     groups: NDArray[Any] | None = None,
@@ -73,7 +73,7 @@ def _carve(
     data: Data,
     train: Dataset[Any],
     parts: dict[str, User],
-    cut: Cut,
+    cut: Shares,
     answers: Tensor | None,
     groups: NDArray[Any] | None,
 ) -> None:

@@ -23,7 +23,7 @@ from fallow.data.layout import KINDS as LAYOUTS
 from fallow.data.layout import relaid
 from fallow.data.leaks import WORDS, leaks
 from fallow.data.normalise import SAMPLE, spaced, statistics
-from fallow.data.parts import Cut, Parts, choose, strata_of
+from fallow.data.parts import Parts, Shares, choose, strata_of
 from fallow.data.sources.cifar import cifar, is_cifar
 from fallow.data.sources.folder import folder, printable
 from fallow.data.sources.idx import idx, is_idx
@@ -101,7 +101,7 @@ def load(
         raise RequestError(f"drop={','.join(dropped)} is for the columns of tables: leave it out")
     if as_ is not None and as_ not in LAYOUTS:
         raise unknown("kind of examples", as_, LAYOUTS)
-    cut = Cut(train, val, test, seed, fold)
+    cut = Shares(train, val, test, seed, fold)
     given = _parts_of(source)
     if given is not None and all(isinstance(part, Files) for part in given.values()):
         raise RequestError("Files are what load makes of a folder: give the folder itself")
@@ -256,7 +256,7 @@ def _refuse_target(target: str | None) -> None:
         raise RequestError(f"target={target} is for arrays, .npz files and Datasets, and this data holds classes")
 
 
-def _carve(name: str, parts: Parts, cut: Cut) -> Data:
+def _carve(name: str, parts: Parts, cut: Shares) -> Data:
     """Divide what a source gives, and take the statistics of what is left for training."""
     own = parts.val if cut.val > 0 else None
     target = parts.target

@@ -37,7 +37,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Shares:
     """How much of what to have: a number of training examples (None: all), and fractions for the rest."""
 
     train: int | None
@@ -83,7 +83,7 @@ def choose(
     own_val: Tensor | None,
     own_test: bool,
     classes: list[str] | None,
-    cut: Cut,
+    cut: Shares,
     groups: Tensor | None = None,
 ) -> Chosen:
     """Choose by strata: test first, then validation, then the training examples to keep.

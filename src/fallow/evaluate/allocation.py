@@ -59,7 +59,7 @@ class Race:
         return len(self.entered if method in self.exploratory else self.methods)
 
 
-class Progress(NamedTuple):
+class Course(NamedTuple):
     """What a method's path says at each look that it reached (the last axis); a function of its own path alone."""
 
     better: Floats  # sequential p-values of the verdict, the larger over all controls
@@ -74,7 +74,7 @@ class Progress(NamedTuple):
         return np.minimum(self.better, self.worse)
 
 
-def progress(race: Race, differences: ArrayLike, questions: int) -> Progress:
+def progress(race: Race, differences: ArrayLike, questions: int) -> Course:
     """Judge the paths (…, controls, seeds) of differences between a method and every control, one of ``questions``.
 
     Against several controls a verdict needs all of them: the larger of their p-values in the same direction (an
@@ -96,7 +96,7 @@ def progress(race: Race, differences: ArrayLike, questions: int) -> Progress:
     futile = (wanted.max(-1) < FUTILE) & (soon < LIKELY) & (now[:, 0] < looks[-1])
     ahead = np.maximum(np.array(looks) - now, 1)
     prospect = ((rise + fall + tie) / ahead).max(-1)
-    return Progress(better, worse, _ever(same), _ever(futile), prospect)
+    return Course(better, worse, _ever(same), _ever(futile), prospect)
 
 
 def _ever(flag: ArrayLike) -> NDArray[np.bool_]:
@@ -133,7 +133,7 @@ def standings(race: Race, scores: Scores) -> dict[str, Standing]:
     }
 
 
-def _standing(race: Race, method: str, path: Floats, seen: Progress, p: float, settled: int) -> Standing:
+def _standing(race: Race, method: str, path: Floats, seen: Course, p: float, settled: int) -> Standing:
     count = path.shape[-1]
     if not seen.p.size:
         failed = count == 0 and settled >= race.looks[0]

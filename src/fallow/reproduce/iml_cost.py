@@ -87,7 +87,7 @@ LAYER: dict[tuple[str, str], float] = {
 }  # fmt: skip
 
 
-class Plan(NamedTuple):
+class Setup(NamedTuple):
     """What is measured: the decays, the examples of a meta-update, and the steps and the batch of an epoch."""
 
     tables: str
@@ -99,8 +99,8 @@ class Plan(NamedTuple):
 
 
 PLANS = {
-    "iml-table4.4": Plan("tables 4.4 to 4.6", "weight", 50, 32, 50, WEIGHT),
-    "iml-table4.9": Plan("tables 4.9 and 4.10", "layer", 500, 128, 500, LAYER),
+    "iml-table4.4": Setup("tables 4.4 to 4.6", "weight", 50, 32, 50, WEIGHT),
+    "iml-table4.9": Setup("tables 4.9 and 4.10", "layer", 500, 128, 500, LAYER),
 }
 
 
@@ -121,7 +121,7 @@ def peak(work: Callable[[], object]) -> float:
     return most / 1e6
 
 
-def problem(inputs: int, plan: Plan) -> Learner:
+def problem(inputs: int, plan: Setup) -> Learner:
     """An MLP as wide as its input, after a few steps."""
     draw = torch.Generator().manual_seed(0)
 
@@ -157,7 +157,7 @@ def measurements(folder: Path, table: str, repetitions: int) -> list[dict[str, A
         return [asdict(found) for data in INPUTS for found in both(data, PLANS[table], repetitions)]
 
 
-def both(data: str, plan: Plan, repetitions: int) -> list[Cell]:
+def both(data: str, plan: Setup, repetitions: int) -> list[Cell]:
     """Memory and time of all solvers on one of the networks."""
     inputs = INPUTS[data]
     learner = problem(inputs, plan)
@@ -189,7 +189,7 @@ def timed(work: Callable[[], object], repetitions: int) -> list[float]:
     return spent
 
 
-def shown(plan: Plan, row: str, column: str, values: list[float]) -> Cell:
+def shown(plan: Setup, row: str, column: str, values: list[float]) -> Cell:
     """A memory agrees where it is no more than the thesis', which is nothing for nothing; times are not judged."""
     found = cell(row, column, plan.paper.get((row, column)), values, 0)
     found.agrees = found.ours <= 1.01 * found.paper if found.paper and column.endswith("MB") else None

@@ -30,7 +30,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Answer:
     """A row's answer: the mean over networks and examples or episodes, and its difference to the reference."""
 
     row: str
@@ -57,7 +57,7 @@ class Findings:
 
     asked: Asked
     reference: str | None
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[Answer] = field(default_factory=list)
     shown: Shown = ACCURACY  # what the values are, for people
 
     @property
@@ -70,7 +70,7 @@ class Findings:
         """The questions."""
         return list(dict.fromkeys(entry.column for entry in self.entries))
 
-    def of(self, column: Column) -> list[Entry]:
+    def of(self, column: Column) -> list[Answer]:
         """A column's entries, the best first."""
         found = [entry for entry in self.entries if entry.column == column]
         return sorted(found, key=lambda entry: -entry.estimate.mean)
@@ -124,7 +124,7 @@ def _entry(
     column: Column,
     ours: dict[Backbone, Mapping[str, Any]],
     theirs: dict[Backbone, Mapping[str, Any]] | None,
-) -> Entry:
+) -> Answer:
     units = "episodes" if asked.shots else "test examples"
     seeds, difference = _by_seed(ours), None
     mean = _mean(ours)
@@ -137,7 +137,7 @@ def _entry(
     over = "seeds" if len(seeds) > 1 else units
     estimate = interval(list(seeds.values()) if len(seeds) > 1 else mean)
     best = [each["best_on_test"] for each in ours.values() if "best_on_test" in each]
-    return Entry(
+    return Answer(
         row, column, len(ours), {str(seed): value for seed, value in seeds.items()}, estimate, over, difference,
         best_on_test=fmean(best) if best else None,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from fallow.report.pieces import Column as Head
 from fallow.report.pieces import figure, figures, paragraph, said, table
 from fallow.report.style import series
 from fallow.report.words import capitalised, many, p_value
-from fallow.transfers.findings import Column, Entry, Findings
+from fallow.transfers.findings import Answer, Column, Findings
 from fallow.transfers.transfer import Transfer
 
 BESIDE = {"features/": "features, by content", "runs/": "what every network gave", "experiment.db": "the outcomes"}
@@ -120,7 +120,7 @@ def head(findings: Findings) -> list[str]:
     return ["network", "networks", f"test {findings.shown.words}", "95 % interval", *optimist, *against, "verdict"]
 
 
-def row(findings: Findings, entry: Entry) -> list[str]:
+def row(findings: Findings, entry: Answer) -> list[str]:
     """An entry's cells."""
     estimate, difference = entry.estimate, entry.difference
     ends = (
@@ -137,7 +137,7 @@ def row(findings: Findings, entry: Entry) -> list[str]:
 
 def sentences(findings: Findings) -> list[str]:
     """What was found, a sentence for every data set and number of shots, of the layer that serves best."""
-    best: dict[tuple[str, int | None], Entry] = {}
+    best: dict[tuple[str, int | None], Answer] = {}
     for entry in findings.entries:
         key = entry.column.data, entry.column.shots
         if key not in best or entry.estimate.mean > best[key].estimate.mean:
@@ -145,7 +145,7 @@ def sentences(findings: Findings) -> list[str]:
     return [_sentence(findings, entry) for entry in best.values()]
 
 
-def _sentence(findings: Findings, best: Entry) -> str:
+def _sentence(findings: Findings, best: Answer) -> str:
     where = f"On {best.column}"
     layer = f" at block {best.column.layer}" if best.column.layer else ""
     if len(findings.rows) == 1:

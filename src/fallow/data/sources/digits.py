@@ -9,10 +9,10 @@ import numpy as np
 
 from fallow.base.errors import WorkError
 from fallow.data.arrays import from_arrays
-from fallow.data.parts import Cut, Parts
+from fallow.data.parts import Parts, Shares
 
 
-def digits(cut: Cut) -> Parts:
+def digits(cut: Shares) -> Parts:
     """The optical digits of scikit-learn, their 0…16 scaled to 0…255; no test set of their own."""
     spec = find_spec("sklearn")  # its loader would import all of it: two seconds for every process
     if spec is None or spec.origin is None:

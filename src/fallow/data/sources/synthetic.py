@@ -8,20 +8,20 @@ from fallow.base.errors import RequestError
 from fallow.base.numbers import MOST, is_finite, require
 from fallow.base.seeds import mix
 from fallow.data.examples import Examples
-from fallow.data.parts import Cut, Parts
+from fallow.data.parts import Parts, Shares
 from fallow.data.targets import Classes
 
 DIMENSIONS, BITS, TRAIN = 128, 3, 256
 
 
-def synthetic(cut: Cut, alpha: float = 1.0, n_test: int = 2000) -> Parts:
+def synthetic(cut: Shares, alpha: float = 1.0, n_test: int = 2000) -> Parts:
     """X ∈ R¹²⁸: the first three coordinates are ±α, the label in binary; the rest is N(0, 1).
 
     The most significant bit comes first: class 5 is (+α, −α, +α). 256 training examples, or as many as are
     asked for; validation in proportion; all drawn by seed, labels uniformly at random as in the paper (balanced
     classes would raise the accuracies in its table 1 by up to three points).
 
-    >>> parts = synthetic(Cut(train=None, val=0.2, test=0.2, seed=0), alpha=0.5)
+    >>> parts = synthetic(Shares(train=None, val=0.2, test=0.2, seed=0), alpha=0.5)
     >>> len(parts.train), len(parts.val), len(parts.test)
     (256, 64, 2000)
     >>> parts.train.x[parts.train.y == 5][0, :3]
