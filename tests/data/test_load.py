@@ -182,7 +182,7 @@ def test_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(RequestError, match=r"there is no .*nothing.*bundled name \(digits, synthetic\)"):
         load(tmp_path / "nothing.npz")
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(RequestError, match="no known kind"):
+    with pytest.raises(RequestError, match="unknown kind"):
         load("notes.txt")
     with pytest.raises(RequestError, match="is a int"):
         load(3)

@@ -108,13 +108,13 @@ def test_npz_refusals(tmp_path: Path) -> None:
     refused("array of objects", x=np.array([Bomb(trace)] * 4, object), y=np.arange(4))
     refused("array of objects", x=np.zeros((4, 2)), y=np.array(["a", 1, None, 2], object))
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(RequestError, match=r"no readable \.npz"):
+    with pytest.raises(RequestError, match=r"not a readable \.npz"):
         load(path)
     path.write_bytes(pickle.dumps(Bomb(trace)))
-    with pytest.raises(RequestError, match=r"no readable \.npz"):
+    with pytest.raises(RequestError, match=r"not a readable \.npz"):
         load(path)
     path.write_bytes(b"")
-    with pytest.raises(RequestError, match=r"no readable \.npz"):
+    with pytest.raises(RequestError, match=r"not a readable \.npz"):
         load(path)
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
@@ -129,7 +129,7 @@ def test_npz_with_damaged_content(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[200:400] = bytes(200)
     path.write_bytes(content)
-    with pytest.raises(RequestError, match=r"no readable \.npz|array of objects"):
+    with pytest.raises(RequestError, match=r"not a readable \.npz|array of objects"):
         load(path)
 
 
@@ -266,10 +266,10 @@ def test_malicious_pickles_do_not_run(tmp_path: Path) -> None:
     refused(b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "rot13")
     # STACK_GLOBAL with a dotted name would reach through an allowed module
     refused(b"\x80\x04\x8c\x05numpy\x8c\x0dndarray.dumps\x93.", "numpy.ndarray.dumps")
-    refused(b"\x80\x02}(U\x04datacnumpy\nndarray\nu.", "no CIFAR batch")
+    refused(b"\x80\x02}(U\x04datacnumpy\nndarray\nu.", "not a CIFAR batch")
     refused(pickle.dumps([1, 2]), "should be a dict")
-    refused(pickle.dumps({b"data": pixels(3, 3072), b"labels": [0, 1, 2]})[:5000], "no readable")
-    refused(b"", "no readable")
+    refused(pickle.dumps({b"data": pixels(3, 3072), b"labels": [0, 1, 2]})[:5000], "not a readable")
+    refused(b"", "not a readable")
     refused(pickle.dumps({b"data": pixels(3, 3000), b"labels": [0, 1, 2]}, 2), "N×3072")
     refused(pickle.dumps({b"data": np.zeros((3, 3072)), b"labels": [0, 1, 2]}, 2), "N×3072")
     refused(pickle.dumps({b"data": np.zeros((3, 3072), object), b"labels": [0, 1, 2]}, 2), "N×3072")
@@ -277,7 +277,7 @@ def test_malicious_pickles_do_not_run(tmp_path: Path) -> None:
     refused(pickle.dumps({b"data": pixels(3, 3072)}, 2), "'labels' or 'fine_labels'")
     # An array that claims more than its bytes
     lying = python2_batch(pixels(3, 3072), [0, 1, 2]).replace(b"(M\x03\x00M\x00\x0c", b"(M\xff\x00M\x00\x0c")
-    refused(lying, "no CIFAR batch")
+    refused(lying, "not a CIFAR batch")
 
 
 # ---------------------------------------------------------------- folders of images

@@ -228,7 +228,7 @@ def test_a_gradient_of_zero_is_smooth_and_has_no_direction() -> None:
 
 def test_what_cannot_be_measured_is_said_in_a_line(batch) -> None:
     learner = Learner(nn.Linear(2, 3), functional.cross_entropy).double()
-    with pytest.raises(RequestError, match="two at least"):
+    with pytest.raises(RequestError, match="at least two"):
         conflict(learner, tuple(t[:1] for t in batch))
     with pytest.raises(RequestError, match="two halves"):
         conflict(learner, (*batch[:2], batch[2][:, :1], batch[3][:, :1]))
