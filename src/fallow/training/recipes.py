@@ -37,8 +37,8 @@ with piecewise-linear ones (8 bins)                93.4    97.2  98.3    63.1   
 the best yardstick on test                         95.2    97.2  97.6    67.2      57.7      1.60      .470
 =================================================  ======  ====  ======  ========  ========  ========  ======
 
-A decay of .03 is better for Friedman (1.33) and worse for houses (.531) and cancer (89.5), and dropout beside norms only
-helps diabetes (58.8; 2.56, .571 for Friedman and houses). On so few rows of diabetes nothing beat ridge.
+A decay of .03 is better for Friedman (1.33) and worse for houses (.531) and cancer (89.5); dropout beside norms helps
+diabetes alone (58.8; Friedman 2.56, houses .571). On the few rows of diabetes nothing beat ridge.
 
 Signals, 160 to train, one seed, shifts: accuracy of made frequencies and funnels, RMSE of chirps: 76.9, 84.6, .648 by
 k-NN, 89.5, 92.2, .567 by scnn:width=16,dense=128,norm=batch in 3.5 CPU seconds, 93.8, 92.0, .367 by **resnet1d** in 6;
