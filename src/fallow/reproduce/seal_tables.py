@@ -69,8 +69,10 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
 
 
 def direction(row: str, column: str, paper: float | None, gains: list[float]) -> Cell:
-    """A cell that agrees when our difference has the paper's sign, two standard errors from 0."""
+    """A cell that agrees when our difference has the paper's sign, two standard errors from 0; one seed cannot say."""
     ours = statistics.mean(gains)
-    spread = statistics.stdev(gains) if len(gains) > 1 else float("inf")
-    agrees = None if paper is None else ours * paper > 0 and abs(ours) > 2 * spread / len(gains) ** 0.5
+    spread = statistics.stdev(gains) if len(gains) > 1 else 0.0
+    agrees = None
+    if paper is not None and len(gains) > 1:
+        agrees = ours * paper > 0 and abs(ours) > 2 * spread / len(gains) ** 0.5
     return Cell(row, column, paper, round(ours, 3), round(spread, 3), len(gains), agrees)
