@@ -29,7 +29,6 @@ TASKS, TABLE = "cifar-fs", "l2f-cifarfs"
 FEATURES = 1500  # iterations of the network whose features are taken
 ITERATIONS = 3000
 LOOKS = 5
-RATE = 5e-4
 METHODS = {"LEO": "leo", "LEO+L2F": "leo+l2f", "LEO, constant γ": "leo+l2f:gamma=constant"}
 BODY = "Baseline, its own head"
 
@@ -44,7 +43,7 @@ def accuracies(folder: Path, images: str, splits: str, seed: int) -> dict[str, l
     found = {BODY: body}
     for row, method in METHODS.items():
         found[row] = fewshot(
-            MODEL, tasks, method, iterations=ITERATIONS, every=max(1, ITERATIONS // LOOKS), lr=RATE, seed=seed,
+            MODEL, tasks, method, iterations=ITERATIONS, every=max(1, ITERATIONS // LOOKS), seed=seed,
             observer=heed, weights=kept,
         )  # fmt: skip
     return {row: (100 * result.test.accuracies[-1]).tolist() for row, result in found.items()}  # type: ignore[union-attr,index]
