@@ -1,6 +1,6 @@
 """What a method adds to a step of Lightning's and of Hugging Face's training.
 
-scnn on 320 pictures of 28 × 28 in batches of 32, two generations of two epochs. Steps are timed from the host's own
+scnn on 160 pictures of 28 × 28 in batches of 32, two generations of two epochs. Steps are timed from the host's own
 event before one to that after it, and those of the first epoch are left out; the rivals take turns, and a ratio is that
 of their medians in one turn.
 """
@@ -29,7 +29,7 @@ from fallow.adapters.lightning import Fallow
 from fallow.adapters.transformers import FallowTrainer
 
 METHODS = ("llf", "seal:scale=0.1", "lw", "imp", "sam", "fam", "ema")
-EPOCHS, GENERATIONS, BATCH, EXAMPLES = 4, 2, 32, 320
+EPOCHS, GENERATIONS, BATCH, EXAMPLES = 4, 2, 32, 160
 
 
 class Net(nn.Module):
