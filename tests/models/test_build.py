@@ -22,7 +22,7 @@ NARROW = {
     "resnet50": {"width": 4},
     "wideresnet": {"depth": 10, "widen": 1},
     "conv4": {"width": 4},
-    "resnet1d": {"width": 4},
+    "resnet1d": {"width": 4, "dense": 16},
     "resnet12": {"width": 4},
     "lite0": {"pretrained": False},
     "unet": {"width": 4},
@@ -31,7 +31,7 @@ NARROW = {
 }
 NORMED = {"lite0": "batch", "bag": "none"}  # what others have there is not to be chosen
 BLOCKS = {"mlp": 2, "scnn": 5, "vgg16": 15, "mobilenet": 7, "resnet18": 8, "resnet50": 16, "wideresnet": 3}
-BLOCKS |= {"conv4": 4, "resnet1d": 4, "resnet12": 4, "lite0": 17, "unet": 5, "autoencoder3d": 5, "bag": 2}
+BLOCKS |= {"conv4": 4, "resnet1d": 5, "resnet12": 4, "lite0": 17, "unet": 5, "autoencoder3d": 5, "bag": 2}
 
 
 def narrow(name: str, **options) -> nn.Module:

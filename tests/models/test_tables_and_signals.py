@@ -27,15 +27,17 @@ def test_periodic_embeddings_by_hand() -> None:
 
 
 def test_a_signal_network_by_hand() -> None:
-    """Its length is halved three times, and a block is a sum."""
+    """Its length is halved three times, its means are of eight stretches, and a block is a sum."""
     torch.manual_seed(0)
-    model = build("resnet1d:width=4", shape=(2, 32), classes=3).eval()
-    x = torch.randn(5, 2, 32)
+    model = build("resnet1d:width=4", shape=(2, 128), classes=3).eval()
+    x = torch.randn(5, 2, 128)
     one = model.block1(x)
     assert torch.equal(one, torch.relu(model.block1.steps(x) + model.block1.shortcut(x)))
     last = model.block4(model.block3(model.block2(one)))
-    assert last.shape == (5, 16, 4)
-    torch.testing.assert_close(model(x), model.head(last.mean(2)))
+    assert last.shape == (5, 16, 16)
+    means = last.view(5, 16, 8, 2).mean(3).flatten(1)
+    torch.testing.assert_close(model(x), model.head(model.dense[2:](means)))
+    assert build("resnet1d", shape=(2, 17), classes=3).dense.linear.in_features == 64 * 3
     with pytest.raises(RequestError, match="signals should have 16 samples"):
         build("resnet1d", shape=(2, 15), classes=3)
     with pytest.raises(RequestError, match="resnet1d cannot take shape"):

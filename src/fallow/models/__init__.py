@@ -69,7 +69,7 @@ MODELS: dict[str, Entry] = {
     "vgg16": Entry(VGG16, "thirteen convolutions and two dense layers, for images"),
     "mobilenet": Entry(MobileNet, "eight depthwise separable convolutions in seven blocks, for images"),
     "resnet18": Entry(resnet18, "eight basic residual blocks, for images"),
-    "resnet1d": Entry(ResNet1d, "four residual blocks of two convolutions, for signals"),
+    "resnet1d": Entry(ResNet1d, "four residual blocks of two convolutions and a dense layer, for signals"),
     "conv4": Entry(Conv4, "four convolutions with norm and pooling, the usual network of few-shot learning"),
     "resnet12": Entry(ResNet12, "four residual blocks of three convolutions, few-shot learning's larger network"),
     "resnet50": Entry(resnet50, "sixteen residual bottlenecks, for images"),
