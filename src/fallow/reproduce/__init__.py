@@ -37,7 +37,7 @@ TABLES: dict[str, Entry] = {
     "fam-table1": Entry("fam_table1", "FAM, table 1", "plain training, SAM and FAM, scaled down", 18),
     "fam-lambda": Entry("fam_table1", "FAM, section 4", "the gain on validation of every λ", 6),
     "fam-shapes": Entry("fam_shapes", "FAM, table 2", "shapes made whole: baseline, L2, SAM, FAM, scaled down", 30),
-    "fam-shapes-small": Entry("fam_shapes", "FAM, table 2", "the same at 32³ voxels", 5),
+    "fam-shapes-small": Entry("fam_shapes", "FAM, table 2", "the same at 32³ voxels", 4),
     "fam-rte": Entry("fam_rte", "FAM, table 3", "BERT on RTE, plainly and with FAM on the pooler (extra: text)", 6),
     "iml-table5.1": Entry(
         "iml_table51", "Thesis, table 5.1", "supervised, FixMatch and the Confidence Network, scaled down", 12

@@ -94,7 +94,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
         + ", ".join(f"{row} {_mean(of(row, 'first'))} → {_mean(of(row, 'last'))}" for row in METHODS) + ".",
         f"With torch's own initialisation it would start at {_mean(of('baseline', 'faint'))}: there λκ is "
         + " or ".join(f"{strength * statistics.mean(of('baseline', 'faint')):.0g}" for strength in TRIED)
-        + " beside a Dice loss of about 1, and does nothing.",
+        + " beside a Dice loss of about 1, and does nothing yet.",
     ]  # fmt: skip
     return Table(name, "FAM, table 2", cells, unit="% or voxels", remarks=remarks)
 
