@@ -5,10 +5,10 @@ fallow reproduce l2f-cheetah         half-cheetahs told to run forwards or backw
 
 The supplement trains for 500 iterations by TRPO, with 20 trajectories of 100 steps a task in navigation and 40 of 200
 in MuJoCo, and adapts to test tasks by 4 gradient updates. Here there are fewer iterations and fewer and shorter
-trajectories, for half-cheetahs of fewer tasks. It shows pictures and gives no numbers; what it claims is that L2F navigates
-more accurately and more robustly. All methods of a seed start from the same weights and meet the same tasks and the
-same noise; intervals are Student's over the seeds. "Constant γ", learned but the same for all tasks, is the control:
-L2F's claim is about what it gains on that.
+trajectories, for half-cheetahs of fewer tasks. It shows pictures and gives no numbers; what it claims is that L2F
+navigates more accurately and more robustly. All methods of a seed start from the same weights and meet the same tasks
+and the same noise; intervals are Student's over the seeds. "Constant γ", learned but the same for all tasks, is the
+control: L2F's claim is about what it gains on that.
 """
 
 from __future__ import annotations
