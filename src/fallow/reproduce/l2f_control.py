@@ -19,6 +19,7 @@ from typing import NamedTuple
 from fallow.data.environments.load import load_environment
 from fallow.evaluate.statistics import holm, paired
 from fallow.experiment import heed
+from fallow.report.words import many
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell, Table, cell
 from fallow.training.control import reinforce
@@ -78,7 +79,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     tests = [{"claim": text, "p": p, "p_holm": q} for (text, p), q in zip(claims, adjusted, strict=True)]
     remarks = [
         f"Mean return over {TEST_TASKS} test tasks before adaptation and after 1 and {TEST_STEPS} gradient updates "
-        f"(columns are place and updates), {len(done)} seeds; {plan.environment}, {plan.iterations} iterations of "
-        f"{plan.meta_batch} tasks and {plan.shots} trajectories, MAML-TRPO with α = 0.1."
+        f"(columns are place and updates), {many(len(done), 'seed')}; {plan.environment}, {plan.iterations} iterations "
+        f"of {plan.meta_batch} tasks and {plan.shots} trajectories, MAML-TRPO with α = 0.1."
     ]
     return Table(name, "L2F, supplement D", cells, unit="return", remarks=remarks, tests=tests)
