@@ -20,8 +20,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
+from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 from transformers import Trainer as HuggingFaceTrainer
-from transformers import TrainerCallback, TrainingArguments
 
 from benchmarks.timing import compare
 from fallow import models
@@ -129,9 +129,11 @@ def trainer(method: str, watch: Stopwatch) -> None:
             "optimizers": (sgd(model), None), "callbacks": [TimedTrainer(watch)],
         }  # fmt: skip
         if method == "plain":
-            HuggingFaceTrainer(model, arguments, **how).train()
+            made = HuggingFaceTrainer(model, arguments, **how)
         else:
-            FallowTrainer(model, arguments, method=method, generations=GENERATIONS, **how).train()
+            made = FallowTrainer(model, arguments, method=method, generations=GENERATIONS, **how)
+        made.remove_callback(PrinterCallback)  # standard output is for the ratios
+        made.train()
 
 
 def measure(repetitions: int | None = None) -> dict[str, Any]:
