@@ -1,6 +1,7 @@
 """What to do when nothing is said: a network, its inner loop and its meta-training, by the kind of the tasks.
 
-Chosen by measurement: the table is in ``docs/fewshot.md``.
+The line of grey images was chosen by measurement on Omniglot (``docs/evidence.md``); colour images have it too, which has
+not been measured at length; curves have the settings of L2F's supplement.
 """
 
 from __future__ import annotations
