@@ -1,7 +1,7 @@
 """What to do when nothing is said: a network, its inner loop and its meta-training, by the kind of the tasks.
 
-The line of grey images was chosen by measurement on Omniglot (``docs/evidence.md``); colour images have it too, which has
-not been measured at length; curves have the settings of L2F's supplement.
+The line of grey images was chosen by measurement on Omniglot (``docs/evidence.md``); colour images have it too, which
+has not been measured at length; curves have the settings of L2F's supplement.
 """
 
 from __future__ import annotations
