@@ -141,3 +141,29 @@ def test_what_torch_cannot_export_is_named(tmp_path: Path, run: Run) -> None:
     assert "torch cannot export this network" in run(
         "export", "run", "--model", "odd:net", "--format", "torch"
     ).refused(1)
+
+
+@pytest.mark.parametrize("best", ["forest", "neighbours", "linear", "majority"])
+def test_yardsticks_that_win_are_exported_too(best: str) -> None:
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    from fallow.data.targets import Classes
+    from fallow.models.forest import Forest, bagged
+    from fallow.models.scaled import Scaled
+    from fallow.models.yardsticks import Constant, Linear, Neighbours
+
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(80, 5, generator=draw), torch.arange(80) % 3
+    if best == "forest":
+        grown = ExtraTreesClassifier(7, random_state=0).fit(x.numpy(), y.numpy())
+        network: torch.nn.Module = Forest(**bagged([grown], 3, "classes"))
+    elif best == "neighbours":
+        network = Neighbours(x, torch.eye(3)[y], 4)
+    else:
+        network = Linear(torch.randn(3, 5), torch.randn(3)) if best == "linear" else Constant(torch.randn(3))
+    scaled, target = Scaled(network, x.mean(0), x.std(0)), Classes(["a", "b", "c"])
+    answers = exporting.Answers(scaled, target, 0.7, (5,)).eval()
+    with exporting._quiet():
+        program = exporting.exported(answers, torch.zeros(2, 5))
+    found = program.module()(x + 0.1)
+    torch.testing.assert_close(found.double(), target.decode(scaled(x + 0.1) / 0.7), atol=1e-6, rtol=0)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fallow.models.chunks import by_chunks
 from fallow.models.linear import FLOOR
 
 CHUNK = 128  # examples whose leaves in all trees are looked at together
@@ -38,10 +39,11 @@ class Forest(nn.Module):
         if bool((self.left < own).any() or (self.right < own).any()):
             raise TypeError("every node of a tree must come after the one above it: these turn back")
         self.of, self.odds = of, odds
+        self.depth = _depth(self.left, self.right, self.roots.long())
 
     def forward(self, x: Tensor) -> Tensor:
         """What the trees say together of every example."""
-        z = torch.cat([self._sum(part) for part in x.flatten(1).double().split(CHUNK)])
+        z = by_chunks(self._sum, x.flatten(1).double(), CHUNK)
         if self.of == "numbers":
             return z.float()
         p = z if not self.odds else z.softmax(1) if self.of == "classes" else z.sigmoid()
@@ -49,13 +51,19 @@ class Forest(nn.Module):
         return (p.log() if self.of == "classes" else p.logit()).float()
 
     def _sum(self, x: Tensor) -> Tensor:
-        at = self.roots.long().expand(len(x), -1)
-        while True:
+        at = self.roots.long().expand(x.shape[0], -1)
+        for _ in range(self.depth):
             right = x.gather(1, self.feature[at].long()) > self.threshold[at]
-            below = torch.where(right, self.right[at], self.left[at]).long()
-            if torch.equal(below, at):  # all have come to a leaf
-                return self.base + self.value[at].sum(1, dtype=torch.float64)
-            at = below
+            at = torch.where(right, self.right[at], self.left[at]).long()
+        return self.base + self.value[at].sum(1, dtype=torch.float64)
+
+
+def _depth(left: Tensor, right: Tensor, roots: Tensor) -> int:
+    """Steps from the roots to the deepest leaf, which leads to itself."""
+    level, depth = roots, 0
+    while len(level := level[left[level] != level]):
+        level, depth = torch.cat([left[level], right[level]]).long(), depth + 1
+    return depth
 
 
 def bagged(forests: Sequence[Any], outputs: int, kind: str) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fallow.models.chunks import by_chunks
 from fallow.models.forest import Forest
 
 CHUNK = 512  # examples whose distances to all others are held at once
@@ -31,7 +32,7 @@ class Constant(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The answer, as often as there are examples."""
         size = x.shape[2:] if self.dense else ()
-        return self.output.view(1, -1, *[1] * len(size)).expand(len(x), -1, *size)
+        return self.output.view(1, -1, *[1] * len(size)).expand(x.shape[0], -1, *size)
 
 
 class Linear(nn.Module):
@@ -72,8 +73,12 @@ class Neighbours(nn.Module):
 
     def nearest(self, x: Tensor, k: int) -> Tensor:
         """Where the k nearest examples are, the nearest first."""
-        some = x.flatten(1).float().split(CHUNK)
-        return torch.cat([torch.cdist(part, self.x).topk(k, largest=False).indices for part in some])
+        how = "use_mm_for_euclid_dist" if len(self.x) > 25 else "donot_use_mm_for_euclid_dist"  # torch's rule, less x
+
+        def find(some: Tensor) -> Tensor:
+            return torch.cdist(some, self.x, compute_mode=how).topk(k, largest=False).indices
+
+        return by_chunks(find, x.flatten(1).float(), CHUNK)
 
     def said(self, nearest: Tensor, k: int) -> Tensor:
         """The output, from the k first of the nearest examples."""

@@ -106,15 +106,18 @@ def export(
     examples = torch.zeros(2, *predictor.shape, dtype=kind)
     about = description(predictor)
     with _quiet():
-        try:
-            program = torch.export.export(
-                answers, (examples,), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False
-            )
-        except Exception as error:
-            raise WorkError(f"torch cannot export this network: {first_line(error)}") from error
+        program = exported(answers, examples)
         written = _onnx(program, examples, about) if chosen == "onnx" else _torch(program, about)
     write(path, written)
     return path
+
+
+def exported(answers: Answers, examples: Tensor) -> torch.export.ExportedProgram:
+    """The graph, for batches of any size."""
+    try:
+        return torch.export.export(answers, (examples,), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False)
+    except Exception as error:
+        raise WorkError(f"torch cannot export this network: {first_line(error)}") from error
 
 
 def description(predictor: Predictor) -> dict[str, Any]:
