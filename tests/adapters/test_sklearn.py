@@ -23,7 +23,7 @@ SHORT: dict[str, Any] = {"generations": 2, "epochs": 4, "random_state": 0}
 X, Y = load_wine(return_X_y=True)
 
 
-@parametrize_with_checks([Classifier(epochs=8, generations=1), Regressor(epochs=8, generations=1)])
+@parametrize_with_checks([Classifier(epochs=8, generations=1), Regressor(epochs=16, generations=1)])
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 

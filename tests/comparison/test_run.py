@@ -409,7 +409,7 @@ def test_the_users_threads_stay_as_they_were(data: str, tmp_path: Path) -> None:
 
 def test_progress_counts_the_epochs_of_each_method(data: str, tmp_path: Path) -> None:
     done = ran(plan(data, "llf", "sam", seeds=1, settings={"epochs": 4}), tmp_path / "out")
-    assert [epochs(run) for run in done.runs] == [8, 8, 8, 4, 4]
+    assert [epochs(run) for run in done.runs] == [4, 8, 8, 8, 4]  # normal, long, restart, llf, sam
     for run in done.runs:
         rows = (tmp_path / "out" / "runs" / run.name / "metrics.jsonl").read_text().splitlines()
         assert len(rows) == epochs(run)
@@ -605,10 +605,10 @@ def test_the_snippet_of_a_model_that_takes_no_images(data: str, tmp_path: Path) 
 
 
 def test_a_factory_that_raises_is_refused(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine.py").write_text("def net(classes):\n    raise OSError('no such file')\n")
+    (tmp_path / "broken.py").write_text("def net(classes):\n    raise OSError('no such file')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(RequestError, match="mine:net failed: OSError: no such file"):
-        ran(plan(data, models=["mine:net"]), tmp_path / "out")
+    with pytest.raises(RequestError, match="broken:net failed: OSError: no such file"):
+        ran(plan(data, models=["broken:net"]), tmp_path / "out")
 
 
 def test_images_whose_labels_are_not_kept_can_be_learned_from(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from fallow.reproduce import (
     iml_layer,
     iml_table51,
     iml_weight,
+    l2f_control,
     l2f_figures,
     l2f_regression,
     l2f_sinusoid,
@@ -101,6 +102,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "WARMUP", 10)
         monkeypatch.setattr(module, "UPDATES", 2)
         monkeypatch.setattr(module, "INNER", 10 if module is iml_layer else (2, 4))
+    acting = {"l2f-navigation": "navigation:horizon=5", "l2f-cheetah": "halfcheetah-direction:horizon=5"}
+    plans = {name: l2f_control.Plan(environment, 2, 2, 2) for name, environment in acting.items()}
+    monkeypatch.setattr(l2f_control, "PLANS", plans)
+    monkeypatch.setattr(l2f_control, "TEST_TASKS", 2)
     monkeypatch.setattr(l2f_regression, "ITERATIONS", 1)
     monkeypatch.setattr(l2f_regression, "CURVES", 5)
     monkeypatch.setattr(l2f_regression, "COMPILE", False)

@@ -311,10 +311,9 @@ def may_be_channels_last(model: nn.Module) -> bool:
     """Whether torch's convolutions can be trusted with this format in all layers of a network.
 
     The backward pass of a strided 1 × 1 convolution of 2 to 7 channels (a narrow residual network's shortcut) writes
-    behind its buffers on the CPU (torch 2.13); twice as many are left alone, and groups that are narrow. Group norms
-    have no forward-mode derivative in this format, which the Confidence Network takes.
+    behind its buffers on the CPU (torch 2.13); twice as many are left alone, and groups that are narrow.
     """
-    return not any(isinstance(layer, nn.GroupNorm) for layer in model.modules()) and all(
+    return all(
         (layer.groups == 1 and (max(layer.stride) == 1 or max(layer.kernel_size) > 1)) or layer.in_channels >= NARROW
         for layer in model.modules()
         if isinstance(layer, nn.Conv2d)

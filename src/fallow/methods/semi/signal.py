@@ -19,10 +19,16 @@ def slopes(model: nn.Module, x: Tensor, label: Tensor, direction: Sequence[Tenso
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     with forward_ad.dual_level():
         dual = {
-            name: forward_ad.make_dual(p.detach(), v) for (name, p), v in zip(named.items(), direction, strict=True)
+            name: forward_ad.make_dual(_outermost(p.detach()), _outermost(v))
+            for (name, p), v in zip(named.items(), direction, strict=True)
         }
-        output, tangent = forward_ad.unpack_dual(functional_call(model, dual, (x,)))
+        output, tangent = forward_ad.unpack_dual(functional_call(model, dual, (_outermost(x),)))
     return (error(output, label) * tangent).sum(1)
+
+
+def _outermost(tensor: Tensor) -> Tensor:
+    """With channels outermost, in its strides too: torch's group norms have no tangents where they are innermost."""
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 @torch.no_grad()
