@@ -38,7 +38,8 @@ def test_composes_or_is_refused_with_a_reason(first: str, second: str, images: D
         assert judged.history[-1]["train_loss"] < judged.history[0]["train_loss"]
         return
     result = fallow.fit(MODEL, images, method, **(SETTINGS | {"generations": 2, "epochs": 4}), **needs(str(method)))
-    assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
+    start, *others = (row["train_loss"] for row in result.history)
+    assert min(others) < start  # the last may not be: what was forgotten is relearned, and ever more images take part
     if not {first, second} & UNEVEN:
         assert result.passes == pytest.approx(result.steps * method.passes)  # what is spent is what was planned
 

@@ -160,7 +160,7 @@ def test_ctrl_c_on_a_terminal_reaches_the_whole_group(presses: int, tmp_path: Pa
         time.sleep(0.01)
     _, errors = child.communicate(timeout=60)
     assert child.returncode == -signal.SIGINT
-    assert errors.strip().splitlines()[-1] == "KeyboardInterrupt"
+    assert "KeyboardInterrupt" in errors.splitlines()  # joblib's own tracker may complain after it
     assert not list(out.glob("runs/*/outcome.json"))
 
 

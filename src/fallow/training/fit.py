@@ -220,7 +220,7 @@ def prepare(
         initialiser = Rewound(net, known, initialiser)
     if settings.freeze is not None:
         net = problem.freeze(net, settings.freeze)
-    if engine.device.type in CHANNELS_LAST and not method.tasks and may_be_channels_last(net):
+    if engine.device.type in CHANNELS_LAST and not method.tasks and _copies(engine) and may_be_channels_last(net):
         # the weights decide: a convolution brings its input into their format, and all that follows stays in it
         convert_conv2d_weight_memory_format(net, torch.channels_last)  # tasks have weights of their own each, by vmap
     wrapped = engine.setup_module(net)
@@ -318,6 +318,11 @@ def may_be_channels_last(model: nn.Module) -> bool:
         for layer in model.modules()
         if isinstance(layer, nn.Conv2d)
     )
+
+
+def _copies(engine: Any) -> bool:
+    """Whether every process holds whole weights: what is sharded must lie as torch expects it."""
+    return engine.world_size == 1 or type(engine.strategy).__name__ == "DDPStrategy"
 
 
 def is_sharded(model: nn.Module) -> bool:
