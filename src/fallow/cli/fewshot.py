@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from os.path import isdir  # unlike Path.is_dir, no error for a name that is too long
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,6 +95,8 @@ def fewshot(
     from fallow.data.tasks.load import load_tasks
     from fallow.training.meta import fewshot as meta_train
 
+    if data_dir is not None and not isdir(data_dir):  # also where the tasks need none: it was not meant so
+        raise RequestError(f"--data-dir {data_dir} is no folder: give the one that holds the data, or leave it out")
     require_whole("episodes", episodes)
     require_whole("val_tasks", val_tasks)
     loaded = load_tasks(
