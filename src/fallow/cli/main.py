@@ -26,7 +26,6 @@ from fallow.cli.tune import tune
 app = typer.Typer(
     name="fallow",
     help="Train networks that generalise when data is scarce.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
