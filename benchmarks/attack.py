@@ -164,6 +164,13 @@ COMMANDS: dict[str, tuple[list[str], dict[str, Valid]]] = {
         },
     ),
     "predict": (["RUN", "image.png"], {"--model": one_of("mlp:hidden=4")}),
+    "export": (
+        ["RUN", "--format", "torch", "--to", "model.pt2"],
+        {
+            "--format": one_of("torch"), "--to": one_of("model.pt2"), "--weights": one_of("last", "best"),
+            "--model": one_of("mlp:hidden=4"),
+        },
+    ),
     "reproduce": (
         ["lw-table1", "--seeds", "0"],  # never valid: a table takes minutes
         {"--seeds": whole(1, 1000), "--data-dir": one_of(), **EXPERIMENT},
@@ -173,7 +180,8 @@ COMMANDS: dict[str, tuple[list[str], dict[str, Valid]]] = {
 FIRST: dict[str, Valid] = {  # the argument
     "train": one_of("synthetic:n_test=16"), "compare": one_of("synthetic:n_test=16"),
     "tune": one_of("synthetic:n_test=16"), "semi": one_of("digits"), "fewshot": one_of("sinusoid"),
-    "diagnose": one_of("RUN"), "transfer": one_of("RUN"), "predict": one_of("RUN"), "reproduce": TABLES,
+    "diagnose": one_of("RUN"), "transfer": one_of("RUN"), "export": one_of("RUN"),
+    "predict": one_of("RUN"), "reproduce": TABLES,
     "list": one_of("methods", "models", "data"),
 }  # fmt: skip
 NOISE = [

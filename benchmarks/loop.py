@@ -81,7 +81,7 @@ def measure(repetitions: int | None = None) -> dict[str, Any]:
     rivals: dict[str, Callable[[], Work]] = {}
     pairs: dict[str, tuple[str, str]] = {}
     # short turns: a noisy machine changes its mood within a second
-    for name, spec, examples, epochs in (("mlp", "mlp:hidden=(64,)", 1408, 2), ("scnn", "scnn", 320, 1)):
+    for name, spec, examples, epochs in (("mlp", "mlp:hidden=(64,)", 1408, 5), ("scnn", "scnn", 64, 10)):
         part = replace(digits, train=digits.train.subset(torch.arange(examples)))
         x, y = part.train.x.float(), part.train.y
         x = (x - x.mean()) / x.std()

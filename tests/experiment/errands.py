@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fallow.base.errors import WorkError
+from fallow.base.errors import RequestError, WorkError
 from fallow.experiment import device, heed
 
 
@@ -39,6 +39,18 @@ def fail(folder: Path, how: str) -> None:
         raise WorkError("the loss became nan")
     if how == "other":
         raise KeyError("a bug\nof someone")
+
+
+def resume(folder: Path) -> int:
+    """Go on with what an earlier call left, unless it is damaged; the number of attempts that are still known."""
+    mark(folder)
+    left = folder / "state"
+    if left.exists() and left.read_text() != "whole":
+        raise RequestError(f"{left} cannot be read: choose another --out")
+    left.write_text("whole")
+    if not (folder.parents[1] / "repaired").exists():
+        raise WorkError("interrupted")
+    return attempts(folder)
 
 
 def die(folder: Path, always: bool) -> int:

@@ -114,6 +114,14 @@ def test_failures_have_reasons_and_are_tried_again(tmp_path: Path) -> None:
     assert counts(out) == {"own": 3, "other": 3, "none": 1}
 
 
+def test_what_was_left_damaged_is_done_again(tmp_path: Path) -> None:
+    asked = grid([Run(name, f"{HERE}resume") for name in ("kept", "torn")])
+    assert [outcome.reason for outcome in ran(asked, tmp_path).values()] == ["interrupted"] * 2
+    (tmp_path / "repaired").touch()
+    (tmp_path / "runs" / "torn" / "state").write_text("who")
+    assert {name: outcome.value for name, outcome in ran(asked, tmp_path).items()} == {"kept": 2, "torn": 1}
+
+
 def test_failures_of_a_list_are_raised(tmp_path: Path) -> None:
     with pytest.raises(WorkError, match="1 of 2 runs failed, first b: the loss became nan"):
         each(fail, {"a": {"how": "none"}, "b": {"how": "own"}}, workers=1)

@@ -162,7 +162,8 @@ def _ray(address: str | None, workers: int | None) -> Iterator[Engine]:
     from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 
     ours = not ray.is_initialized()
-    options: dict[str, Any] = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
+    options: dict[str, Any] = {"address": address or "local"}  # no cluster that happens to run here, unless named
+    options |= {} if address else {"num_cpus": workers, "include_dashboard": False}
     try:
         if address and ours:
             _knock(address)

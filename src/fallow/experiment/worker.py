@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fallow.base import files
-from fallow.base.errors import FallowError, WorkError, plain_warnings
+from fallow.base.errors import FallowError, RequestError, WorkError, plain_warnings
 from fallow.base.lock import locked
 from fallow.experiment.runs import Run, plain
 
@@ -114,9 +114,18 @@ def _clear(folder: Path, lock: Path, identity: str) -> None:
 
 def _record(task: Task, folder: Path) -> dict[str, Any] | None:
     value, reason, began = None, None, time.perf_counter()
+    module, _, name = task.run.work.partition(":")
+    left = any(folder.iterdir())
     try:
-        module, _, name = task.run.work.partition(":")
-        value = plain(getattr(import_module(module), name)(folder, **task.run.arguments, **task.run.paths))
+        work = partial(getattr(import_module(module), name), folder, **task.run.arguments, **task.run.paths)
+        try:
+            value = plain(work())
+        except RequestError:  # what an earlier call left here is damaged: train it again
+            if not left:
+                raise
+            files.remove(folder)
+            folder.mkdir()
+            value = plain(work())
     except Halted:
         return None
     except FallowError as error:
