@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fallow import cli
 from tests.cli.conftest import Run
 
 FAST = ("--epochs", 2, "--generations", 2, "--model", "mlp:hidden=4,4", "--out", "out")
@@ -157,6 +159,20 @@ def test_what_the_system_refuses_is_a_line_too(run: Run, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(fitting, "prepare", fit)
     assert run("train", "digits").refused(1) == "/root/x: Permission denied"
+
+
+def test_a_path_that_no_system_takes(run: Run) -> None:
+    assert run("train", "digits", "--groups", "g" * 5000).refused().endswith(": File name too long")
+
+
+def test_no_option_is_ignored() -> None:
+    ignored = []
+    for file in Path(cli.__file__).parent.glob("*.py"):
+        for verb in (node for node in ast.parse(file.read_text("utf-8")).body if isinstance(node, ast.FunctionDef)):
+            used = {node.id for statement in verb.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
+            options = {argument.arg for argument in [*verb.args.args, *verb.args.kwonlyargs]}
+            ignored += [] if "locals" in used else [f"{verb.name}: {name}" for name in options - used]
+    assert ignored == ["fallow: version"]  # which a callback answers
 
 
 def test_a_bug_is_not_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from io import TextIOWrapper
@@ -83,8 +84,9 @@ def main() -> None:
     except BrokenPipeError:
         os._exit(0)  # whoever read our output has seen enough
     except OSError as error:
-        _say(f"{error.filename or 'the system'}: {error.strerror or error}")
-        code = 1
+        long = error.errno == errno.ENAMETOOLONG  # only a request has such names
+        _say(f"{str(error.filename or 'the system')[:200]}: {error.strerror or error}")
+        code = 2 if long else 1
     except Exception as error:
         message = getattr(error, "format_message", None)  # typer's own errors: a wrong option or argument
         if message is None:

@@ -142,6 +142,7 @@ def train(
             "label_smoothing": label_smoothing, "clip": clip, "accumulate": accumulate, "precision": precision,
             "loss": loss, "patience": patience, "augment": augment, "evaluate_every": evaluate_every, "metric": metric,
             "freeze": None if freeze is None else as_split(freeze), "input_size": input_size,
+            "redraw_from": redraw_from,
         }  # fmt: skip
         given = {name: value for name, value in flags.items() if value is not None}
         network, settled = recipes.training(
