@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from fallow import fit
-from fallow.comparison.race import ACCURACY, Entry, Rules, rounds
+from fallow.comparison.race import ACCURACY, Rules, Runner, rounds
 from fallow.data import load
 from fallow.data.examples import Data, Examples
 from fallow.evaluate.allocation import standings
@@ -67,7 +67,7 @@ def raced(number: int) -> tuple[list[str], int]:
 
 
 def _race(names: Sequence[str], first: Data, score: Callable[[str, int], float]) -> tuple[list[str], int]:
-    rules, entries = Rules(), list[Entry]()
+    rules, entries = Rules(), list[Runner]()
     test = first.describe()["sizes"]["test"]
     while True:
         race = rules.race(names, entries, test, first.overlap, ACCURACY)
@@ -76,7 +76,7 @@ def _race(names: Sequence[str], first: Data, score: Callable[[str, int], float])
         wanted = [(name, seed) for name, seed in now if seed not in known.get(name, {})]
         if not wanted:
             return [place.verdict for place in standings(race, known).values()], len(entries)
-        entries += [Entry("d", "m", name, seed, "", None, score(name, seed)) for name, seed in wanted]
+        entries += [Runner("d", "m", name, seed, "", None, score(name, seed)) for name, seed in wanted]
 
 
 def measure(repetitions: int | None) -> dict[str, Any]:

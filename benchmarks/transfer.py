@@ -20,9 +20,9 @@ from torch.nn import functional
 
 from benchmarks.timing import Work, compare, interleave
 from fallow.base.seeds import mix
-from fallow.evaluate.heads import Head
+from fallow.evaluate.heads import LinearHead
 from fallow.evaluate.learners import learn
-from fallow.evaluate.sampling import Drawn, episodes
+from fallow.evaluate.sampling import DrawnEpisodes, episodes
 from fallow.evaluate.span import CDFSL, descend, fresh_heads, orders
 
 WIDTH, WAYS, QUERIES, EPISODES = 1280, 5, 15, 600
@@ -37,7 +37,7 @@ def table() -> tuple[Tensor, Tensor]:
     return x.relu_().div_(2), y
 
 
-def loop(x: Tensor, y: Tensor, start: Head, seed: int) -> nn.Linear:
+def loop(x: Tensor, y: Tensor, start: LinearHead, seed: int) -> nn.Linear:
     """One episode as one writes it."""
     head = nn.Linear(WIDTH, WAYS)
     with torch.no_grad():
@@ -55,21 +55,21 @@ def loop(x: Tensor, y: Tensor, start: Head, seed: int) -> nn.Linear:
     return head
 
 
-def looped(x: Tensor, drawn: Drawn, count: int) -> tuple[Head, Tensor]:
+def looped(x: Tensor, drawn: DrawnEpisodes, count: int) -> tuple[LinearHead, Tensor]:
     """The heads and answers of the first episodes."""
     shots = drawn.support.shape[2]
     y = torch.arange(WAYS).repeat_interleave(shots)
     heads, answers = [], []
     for i in range(count):
         start = fresh_heads([mix(0, i)], WAYS, WIDTH)
-        head = loop(x[drawn.support[i].flatten()], y, Head(start.weight[0], start.bias[0]), mix(0, i))
+        head = loop(x[drawn.support[i].flatten()], y, LinearHead(start.weight[0], start.bias[0]), mix(0, i))
         heads.append(head)
         answers.append(head(x[drawn.query[i].flatten()]).argmax(1))
     weight, bias = (torch.stack([getattr(head, kind).detach() for head in heads]) for kind in ("weight", "bias"))
-    return Head(weight, bias), torch.stack(answers)
+    return LinearHead(weight, bias), torch.stack(answers)
 
 
-def agreement(x: Tensor, drawn: Drawn, count: int) -> tuple[float, bool]:
+def agreement(x: Tensor, drawn: DrawnEpisodes, count: int) -> tuple[float, bool]:
     """The largest difference of a weight, and whether every query has the same answer."""
     seeds = [mix(0, i) for i in range(count)]
     support, query = (x[rows[:count].flatten(1)] for rows in drawn)
@@ -100,11 +100,11 @@ def measure(repetitions: int | None = None) -> dict[str, Any]:
         said[f"largest difference of a weight, {shots} shots, {compared} episodes"] = f"{worst:.1e}"
         said[f"all answers equal, {shots} shots"] = equal
 
-        def by_loop(drawn: Drawn = drawn, few: int = few) -> Work:
+        def by_loop(drawn: DrawnEpisodes = drawn, few: int = few) -> Work:
             return lambda: len(looped(x, drawn, few)[1])
 
-        def in_span(drawn: Drawn = drawn, many: int = many) -> Work:
-            some = Drawn(drawn.support[:many], drawn.query[:many])
+        def in_span(drawn: DrawnEpisodes = drawn, many: int = many) -> Work:
+            some = DrawnEpisodes(drawn.support[:many], drawn.query[:many])
             return lambda: len(learn(x, some))
 
         rivals = {f"loop {shots}": by_loop, f"span {shots}": in_span}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fallow.comparison.findings import Findings, Setting, find, judge
-from fallow.comparison.race import ACCURACY, Entry, Rules
+from fallow.comparison.race import ACCURACY, Rules, Runner
 from fallow.evaluate.metrics import NUMBERS
 from fallow.evaluate.race import repeated_interval, sequential_p, visible
 from fallow.evaluate.statistics import holm
@@ -23,36 +23,36 @@ RULES = Rules((4, 5), 5)
 WIGGLE = [0.001, -0.001, 0.0005, -0.0005, 0.0]
 
 
-def runs(method: str, test: float, val: float | None = None, seeds: Any = SEEDS, **changes: Any) -> list[Entry]:
+def runs(method: str, test: float, val: float | None = None, seeds: Any = SEEDS, **changes: Any) -> list[Runner]:
     """A method with these means; its own noise is small, so that a hundredth is seen."""
     own = random.Random(method).sample(WIGGLE, 5)
     found = [
-        Entry("data", "mlp", method, seed, f"runs/{method}-{seed}", None, test + NOISE[seed] + own[seed],
+        Runner("data", "mlp", method, seed, f"runs/{method}-{seed}", None, test + NOISE[seed] + own[seed],
                 (test if val is None else val) + NOISE[seed], 2.0, 100, 100.0)
         for seed in seeds
     ]  # fmt: skip
     return [replace(outcome, **changes) for outcome in found]
 
 
-def failed(method: str, seeds: Any = SEEDS, reason: str = "the loss became NaN") -> list[Entry]:
-    return [Entry("data", "mlp", method, seed, f"runs/{method}-{seed}", reason) for seed in seeds]
+def failed(method: str, seeds: Any = SEEDS, reason: str = "the loss became NaN") -> list[Runner]:
+    return [Runner("data", "mlp", method, seed, f"runs/{method}-{seed}", reason) for seed in seeds]
 
 
-def noisy(method: str) -> list[Entry]:
+def noisy(method: str) -> list[Runner]:
     """As good as the control, by and large."""
     shifts = (0.02, -0.02, 0.012, -0.008, 0.0)
     return [replace(o, test=(o.test or 0.0) + shift) for o, shift in zip(runs(method, 0.9), shifts, strict=True)]
 
 
-def judged(*groups: list[Entry], overlap: float = 0.0, rules: Rules = RULES) -> Setting:
+def judged(*groups: list[Runner], overlap: float = 0.0, rules: Rules = RULES) -> Setting:
     return judge([outcome for group in groups for outcome in group], DESCRIBED, overlap, "passes", ACCURACY, rules)
 
 
-def gains(ours: list[Entry], theirs: list[Entry]) -> list[float]:
+def gains(ours: list[Runner], theirs: list[Runner]) -> list[float]:
     return [(a.test or 0.0) - (b.test or 0.0) for a, b in zip(ours, theirs, strict=True)]
 
 
-def found(*groups: list[Entry], overlap: float = 0.0, budget: str = "passes") -> Findings:
+def found(*groups: list[Runner], overlap: float = 0.0, budget: str = "passes") -> Findings:
     every = [outcome for group in groups for outcome in group]
     names = {outcome.data for outcome in every}
     return find(every, dict.fromkeys(names, DESCRIBED), dict.fromkeys(names, overlap), budget, ACCURACY, RULES)
@@ -158,7 +158,7 @@ def test_two_controls_must_both_be_beaten() -> None:
 
 
 def test_more_questions_can_turn_a_verdict() -> None:
-    def verdict(*others: list[Entry]) -> str:
+    def verdict(*others: list[Runner]) -> str:
         rules = replace(RULES, same=0.0)
         return judged(NORMAL, LONG, runs("llf", 0.902), *others, rules=rules).row("llf").verdict
 
@@ -273,7 +273,7 @@ def test_the_sentence_in_other_cases() -> None:
     assert " On other (mlp), no method" in both.sentence
 
 
-def many(number: int, **accuracies: float) -> list[Entry]:
+def many(number: int, **accuracies: float) -> list[Runner]:
     """Data sets in all of which the methods come in the same order."""
     return [
         replace(o, data=f"set{i}", folder=f"{o.folder}-{i}")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fallow.base.errors import RequestError
-from fallow.comparison.labels import SHARES, Labels, learned, runners
+from fallow.comparison.labels import SHARES, LabelCurves, learned, runners
 from fallow.comparison.policy import WORK, races
-from fallow.comparison.race import Entry
+from fallow.comparison.race import Runner
 from fallow.comparison.run import describe
 from fallow.comparison.work import read
 from fallow.evaluate.metrics import CLASSES, NUMBERS
@@ -36,12 +36,12 @@ def test_fewer_are_among_more_and_in_proportion(tmp_path: Path) -> None:
 
 def test_the_best_control_and_the_best_method_on_validation() -> None:
     means = {"normal": 0.9, "long": 0.7, "restart": 0.8, "ema": 0.6, "sam": 0.5}
-    entries = [Entry("d", "m", name, s, "x", None, 0.0, mean) for name, mean in means.items() for s in range(3)]
+    entries = [Runner("d", "m", name, s, "x", None, 0.0, mean) for name, mean in means.items() for s in range(3)]
     assert runners(entries, ACCURACY) == ["restart", "ema"]
     assert runners(entries, NUMBERS["rmse"]) == ["long", "sam"]
 
 
-def found(metric_of: dict[str, float], examples: int = 1000) -> Labels:
+def found(metric_of: dict[str, float], examples: int = 1000) -> LabelCurves:
     """Errors that fall with the root of the labels, from this much of each runner at all of them."""
     sizes = [*(round(share * examples) for share in SHARES), examples]
     parts = {

@@ -21,7 +21,7 @@ from fallow.comparison.curves import read
 from fallow.comparison.findings import Findings
 from fallow.comparison.findings import find as judge
 from fallow.comparison.page import About, write
-from fallow.comparison.race import ACCURACY, Entry, Rules
+from fallow.comparison.race import ACCURACY, Rules, Runner
 from fallow.evaluate.race import looks_until
 from fallow.report.shown import Shown
 from fallow.report.style import DARK, LIGHT
@@ -39,7 +39,7 @@ ABOUT = About(
 )  # fmt: skip
 
 
-def find(found: list[Entry], described: Any, overlaps: Any, budget: str = "passes") -> Findings:
+def find(found: list[Runner], described: Any, overlaps: Any, budget: str = "passes") -> Findings:
     """Judged by the looks of as many seeds as there are."""
     seeds = len({o.seed for o in found})
     return judge(found, described, overlaps, budget, ACCURACY, Rules(looks_until(max(2, seeds)), max(1, seeds)))
@@ -47,7 +47,7 @@ def find(found: list[Entry], described: Any, overlaps: Any, budget: str = "passe
 
 def outcomes(
     folder: Path, data: str = "digits", model: str = "scnn", seeds: int = 5, shift: float = 0.0
-) -> list[Entry]:
+) -> list[Runner]:
     """Made-up runs with their curves on disk; one of them failed."""
     draw = random.Random(f"{data} {model}")
     found = []
@@ -55,12 +55,12 @@ def outcomes(
         for seed in range(seeds):
             place = f"runs/{model}-{len(found)}"
             if (method, seed) == ("seal", 3):
-                found.append(Entry(data, model, method, seed, place, reason="the loss became NaN in epoch 3"))
+                found.append(Runner(data, model, method, seed, place, reason="the loss became NaN in epoch 3"))
                 continue
             accuracy = mean - shift + random.Random(seed).gauss(0, 0.006) + draw.gauss(0, 0.002)
             curve(folder / place, generations, epochs, accuracy)
             steps = generations * epochs * 45
-            done = Entry(data, model, method, seed, place, None, accuracy, accuracy + 0.001, steps / 500, steps)
+            done = Runner(data, model, method, seed, place, None, accuracy, accuracy + 0.001, steps / 500, steps)
             fitted = (1.0,) * generations if method != "llf" else (1.0, 0.5, 0.9, 0.75 + seed / 100)
             found.append(dataclasses.replace(done, passes=float(steps * each), training=fitted))
     return found
@@ -93,7 +93,7 @@ def best(findings: Findings, classes: list[str], shape: tuple[int, ...] = (1, 8,
     )
 
 
-def report(folder: Path, found: list[Entry], described: dict[str, Any] | None = None, overlap: float = 0.25) -> str:
+def report(folder: Path, found: list[Runner], described: dict[str, Any] | None = None, overlap: float = 0.25) -> str:
     names = {o.data for o in found}
     findings = find(found, dict.fromkeys(names, described or DIGITS), dict.fromkeys(names, overlap))
     winner = best(findings, (described or DIGITS)["classes"]) if findings.winner else None
@@ -262,7 +262,7 @@ def test_no_control(tmp_path: Path) -> None:
 
 def test_runs_missing_and_failed(tmp_path: Path) -> None:
     found = [o for o in outcomes(tmp_path) if (o.method, o.seed) != ("lw", 4) and o.method != "seal"]
-    found += [Entry("digits", "scnn", "seal", seed, "x", reason=f"it broke: {EVIL}") for seed in range(5)]
+    found += [Runner("digits", "scnn", "seal", seed, "x", reason=f"it broke: {EVIL}") for seed in range(5)]
     page = plain(report(tmp_path, found))
     assert "39 of 44 runs done" in page
     assert "4 of 5" in page
@@ -271,7 +271,7 @@ def test_runs_missing_and_failed(tmp_path: Path) -> None:
 
 
 def test_nothing_done(tmp_path: Path) -> None:
-    failed = [Entry("digits", "scnn", method, 0, "x", reason="it broke") for method in ("normal", "long", "llf")]
+    failed = [Runner("digits", "scnn", method, 0, "x", reason="it broke") for method in ("normal", "long", "llf")]
     assert "0 of 3 runs done" in plain(report(tmp_path, failed))
     (tmp_path / "empty").mkdir()
     assert "Nothing has been compared yet." in report(tmp_path / "empty", [])
@@ -389,7 +389,7 @@ def test_curves_align_generations_that_end_early(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         lines = [json.dumps({"generation": g, "epoch": e, "val_accuracy": v}) for g, e, v in epochs]
         (tmp_path / name / "metrics.jsonl").write_text("\n".join([*lines, '{"generation": 2, "epo']))
-    runs = [Entry("d", "m", "x", seed, name) for seed, name in enumerate("abc")]
+    runs = [Runner("d", "m", "x", seed, name) for seed, name in enumerate("abc")]
     found = read(tmp_path, runs)
     assert found is not None
     assert found.edges == [2, 3]
@@ -397,12 +397,12 @@ def test_curves_align_generations_that_end_early(tmp_path: Path) -> None:
     assert [point.mean for point in found.points] == pytest.approx([0.6, 0.7, 0.7])
     assert found.points[2][2:] == (0.6, 0.8)
     assert found.seeds == 2
-    assert read(tmp_path, [Entry("d", "m", "x", 0, "a", reason="failed")]) is None
+    assert read(tmp_path, [Runner("d", "m", "x", 0, "a", reason="failed")]) is None
 
 
 def test_long_curves_are_thinned_but_keep_their_edges(tmp_path: Path) -> None:
     curve(tmp_path / "run", 3, 1001, 0.9)
-    found = read(tmp_path, [Entry("d", "m", "x", 0, "run")])
+    found = read(tmp_path, [Runner("d", "m", "x", 0, "run")])
     assert found is not None
     assert len(found.points) < 260
     assert {1, 1001, 1002, 2002, 2003, 3003} <= {point.epoch for point in found.points}

@@ -10,7 +10,7 @@ import pytest
 from fallow.base.errors import RequestError
 from fallow.comparison.policy import WORK as RACED
 from fallow.comparison.tuning import WORK, Tuning, said, space, trials
-from fallow.core.ranges import Choice
+from fallow.core.ranges import OneOf
 from fallow.evaluate.metrics import CLASSES, NUMBERS
 from fallow.experiment import Outcome, Run
 from fallow.methods import METHODS, build
@@ -24,10 +24,10 @@ LABELLED = [kind for kind in METHODS if not kind.tasks]
 def test_ranges_are_of_settings_that_there_are_and_all_of_their_values_will_do(kind: type) -> None:
     fields = {field.name: field.default for field in dataclasses.fields(kind)} if kind.ranges else {}
     for key, where in kind.ranges.items():
-        assert isinstance(where, Choice) or where.low < where.high
+        assert isinstance(where, OneOf) or where.low < where.high
         for share in (0.0, 0.3, 0.999):
             assert build(kind.name).tuned({f"{kind.name}.{key}": where.at(share)}).settings()[key] == where.at(share)
-        if not isinstance(where, Choice) and isinstance(fields[key], float):
+        if not isinstance(where, OneOf) and isinstance(fields[key], float):
             assert where.low <= fields[key] <= where.high
 
 

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from fallow.control.advantage import RIDGE, advantages, discounted, features, generalised, linear_baseline
 from fallow.control.policy import Gaussian, divergence, log_probability, metric
 from fallow.control.surrogate import policy_gradient, surrogate
-from fallow.control.trust_region import Region, Step, fisher, line_search, natural_step
+from fallow.control.trust_region import Region, TrustRegionStep, fisher, line_search, natural_step
 from fallow.data.environments import Trajectories
 from fallow.hypergradients.products import flat, shaped
 from tests.control.small import lived
@@ -181,7 +181,9 @@ def test_a_line_search_takes_the_first_share_that_is_better_and_inside() -> None
     assert found.share == pytest.approx(0.64)  # 1 is outside and no better, 0.8 is outside
     assert float(p) == pytest.approx(0.64)
     p.zero_()
-    assert line_search([p], torch.ones(1, dtype=torch.float64), measure, 0.25, region) == Step(0.0, 0.25, 0.0)
+    assert line_search([p], torch.ones(1, dtype=torch.float64), measure, 0.25, region) == TrustRegionStep(
+        0.0, 0.25, 0.0
+    )
     assert float(p) == 0.0
 
 

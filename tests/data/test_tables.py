@@ -15,7 +15,7 @@ from fallow import Predictor
 from fallow.base.errors import RequestError
 from fallow.core.record import RunFolder
 from fallow.data import load
-from fallow.data.tables import Table, numbers
+from fallow.data.tables import DataTable, numbers
 
 ROWS = 60
 
@@ -59,7 +59,7 @@ def test_features_by_hand(tmp_path: Path) -> None:
         np.testing.assert_allclose(part.x.numpy(), np.stack(expected, 1), atol=1e-5)
     assert data.target.kind == "numbers"
     assert list(data.target.names) == ["price"]
-    assert Table.of(json.loads(json.dumps(data.table.describe()))) == data.table
+    assert DataTable.of(json.loads(json.dumps(data.table.describe()))) == data.table
 
 
 def test_predict_on_the_raw_file_gives_the_recorded_outputs(tmp_path: Path) -> None:

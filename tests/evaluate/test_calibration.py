@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import minimize
 from torch.nn import functional
 
-from fallow.evaluate.calibration import Outputs, calibration, temperature
+from fallow.evaluate.calibration import KeptOutputs, calibration, temperature
 
 
 def drawn(n: int, heat: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -31,7 +31,7 @@ def test_the_temperature_is_the_one_that_makes_the_loss_least(heat: float) -> No
 
 def test_scaling_repairs_what_is_too_sure_and_no_answer_changes() -> None:
     val, test = drawn(4000, 4.0, 0), drawn(4000, 4.0, 1)
-    found = calibration([Outputs(*val, *test)])
+    found = calibration([KeptOutputs(*val, *test)])
     assert found.scaled_ece < 0.03 < 0.15 < found.ece
     assert found.scaled_log_loss < found.log_loss
     assert (test[0] / temperature(*val)).argmax(1).equal(test[0].argmax(1))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fallow.base.errors import RequestError
-from fallow.evaluate.heads import Head, nearest, principal, ridge
+from fallow.evaluate.heads import LinearHead, nearest, principal, ridge
 from fallow.evaluate.logistic import logistic
 from fallow.evaluate.probe import linear_probe, seal_probe
 from fallow.evaluate.span import fresh_heads, orders
@@ -46,7 +46,8 @@ def test_logistic_meets_its_condition_where_classes_are_separable() -> None:
         head = logistic(x, y, strength)
         weight, bias = head.weight.requires_grad_(), head.bias.requires_grad_()
         loss = (
-            functional.cross_entropy(Head(weight, bias)(x), y, reduction="sum") + strength / 2 * weight.square().sum()
+            functional.cross_entropy(LinearHead(weight, bias)(x), y, reduction="sum")
+            + strength / 2 * weight.square().sum()
         )
         found = torch.autograd.grad(loss, [weight, bias])
         assert max(g.norm().item() for g in found) < 1e-4 * strength * weight.norm().item()

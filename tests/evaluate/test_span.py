@@ -16,7 +16,7 @@ from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.evaluate import learners
 from fallow.evaluate.affine import adapt, affine_names, learn_affine, outputs
-from fallow.evaluate.heads import Head
+from fallow.evaluate.heads import LinearHead
 from fallow.evaluate.learners import LEARNERS, learn
 from fallow.evaluate.sampling import episodes
 from fallow.evaluate.span import CDFSL, Protocol, descend, fresh_heads, orders
@@ -31,7 +31,7 @@ def table(width: int = 64, dtype: torch.dtype = torch.float64) -> tuple[Tensor, 
     return (x + torch.randn(len(y), width, generator=draw, dtype=torch.float64)).relu().to(dtype), y
 
 
-def loop(x: Tensor, y: Tensor, start: Head, seed: int, protocol: Protocol) -> nn.Linear:
+def loop(x: Tensor, y: Tensor, start: LinearHead, seed: int, protocol: Protocol) -> nn.Linear:
     """The public protocol as one writes it, minibatches drawn as it goes."""
     head = nn.Linear(x.shape[1], start.weight.shape[0], dtype=x.dtype)
     with torch.no_grad():
@@ -60,12 +60,12 @@ def differences(protocol: Protocol, shots: int, count: int, dtype: torch.dtype) 
     support, query = x[drawn.support.flatten(1)], x[drawn.query.flatten(1)]
     seeds = [mix(7, i) for i in range(count)]
     start = fresh_heads(seeds, 5, x.shape[1])
-    start = Head(start.weight.to(dtype), start.bias.to(dtype))
+    start = LinearHead(start.weight.to(dtype), start.bias.to(dtype))
     found = descend(support, y, start, orders(seeds, 5 * shots, protocol.epochs), protocol)
     worst, equal = 0.0, True
     with torch.random.fork_rng():
         for i, seed in enumerate(seeds):
-            head = loop(support[i], y, Head(start.weight[i], start.bias[i]), seed, protocol)
+            head = loop(support[i], y, LinearHead(start.weight[i], start.bias[i]), seed, protocol)
             worst = max(worst, (found.weight[i] - head.weight).abs().max().item())
             worst = max(worst, (found.bias[i] - head.bias).abs().max().item())
             equal &= bool((found(query)[i].argmax(1) == head(query[i]).argmax(1)).all())
@@ -152,7 +152,7 @@ def test_the_protocol_by_name_is_the_loop() -> None:
     y, asked = torch.arange(4), torch.arange(4).repeat_interleave(10)
     for i in range(3):
         start = fresh_heads([mix(5, i)], 4, 64)
-        head = loop(x[drawn.support[i, :, 0]], y, Head(start.weight[0], start.bias[0]), mix(5, i), CDFSL)
+        head = loop(x[drawn.support[i, :, 0]], y, LinearHead(start.weight[0], start.bias[0]), mix(5, i), CDFSL)
         assert found[i] == (head(x[drawn.query[i].flatten()]).argmax(1) == asked).double().mean()
 
 
@@ -211,7 +211,7 @@ def test_affine_adaptation_is_a_plain_loop_and_leaves_the_backbone_as_it_was() -
     net = backbone()
     before = copy.deepcopy(net.state_dict())
     protocol = replace(CDFSL, epochs=20)
-    start = Head(*(p[0].double() for p in fresh_heads([1], 3, 32)))
+    start = LinearHead(*(p[0].double() for p in fresh_heads([1], 3, 32)))
     adapted = adapt(net, x, y, start, orders([1], 9, 20)[0], protocol)
     assert affine_names(net) == ["1.weight", "1.bias", "4.weight", "4.bias"]
     assert not net.training

@@ -11,7 +11,7 @@ import fallow
 from fallow import hypergradient
 from fallow.hypergradients.cleaning import ExampleWeights
 from fallow.hypergradients.noise import InputNoise
-from fallow.hypergradients.schedule import T1T2, Schedule
+from fallow.hypergradients.schedule import T1T2, MetaSchedule
 from fallow.hypergradients.smoothing import LabelSmoothing
 from fallow.hypergradients.solvers import CG, Exact, Identity
 from tests.hypergradients.problems import minimise
@@ -157,7 +157,7 @@ def test_mislabelled_examples_lose_their_weight() -> None:
 
     inner = torch.optim.SGD(model.parameters(), lr=0.5)
     outer = torch.optim.Adam(clean.parameters(), lr=0.3)
-    schedule = Schedule(warmup=60, inner=20)
+    schedule = MetaSchedule(warmup=60, inner=20)
     for step in range(1, 461):
         inner.zero_grad()
         train_loss().backward()
@@ -177,7 +177,7 @@ def test_schedules() -> None:
     assert t1t2.solver == Identity()
     for settings in ({"inner": 0}, {"warmup": -1}, {"inner": 2.5}):
         with pytest.raises(fallow.RequestError, match="whole number of steps"):
-            Schedule(**settings)
+            MetaSchedule(**settings)
     with pytest.raises(fallow.RequestError, match="above 0 and below 1"):
         LabelSmoothing(0.0)
     with pytest.raises(fallow.RequestError, match="above 0"):

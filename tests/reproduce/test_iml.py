@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.hypergradients import CG, Exact, Identity, Neumann, Schedule
+from fallow.hypergradients import CG, Exact, Identity, MetaSchedule, Neumann
 from fallow.reproduce import iml_cost, iml_exact, iml_inner
 from fallow.reproduce.iml_inner import LOST, ClampedCG, Learner, Look, Sets, learn, sets, stopped
 from tests.hypergradients.problems import error, operator, system
@@ -57,9 +57,9 @@ def test_every_example_comes_once_before_any_comes_again(few: Sets) -> None:
 
 def test_a_decay_is_learned_and_the_same_again_to_the_bit(few: Sets, monkeypatch) -> None:
     monkeypatch.setattr(iml_inner, "INNER", 3e-3)  # fewer steps will do
-    looks = [learn(Learner(few, seed=0), CG(5), Schedule(10, 10), 300, 10) for _ in range(2)]
+    looks = [learn(Learner(few, seed=0), CG(5), MetaSchedule(10, 10), 300, 10) for _ in range(2)]
     assert looks[0] == looks[1]
-    kept = learn(Learner(few, seed=0), None, Schedule(10, 10), 300, 10)  # the decay stays as it was drawn
+    kept = learn(Learner(few, seed=0), None, MetaSchedule(10, 10), 300, 10)  # the decay stays as it was drawn
     assert looks[0][-1].val_loss < 0.5 * kept[-1].val_loss
     assert kept[0].decay == kept[-1].decay
 
@@ -69,7 +69,7 @@ def test_a_diverging_series_ends_in_chance(few: Sets) -> None:
     with torch.no_grad():
         for raw in learner.decay.hyperparams:
             raw.fill_(20.0)  # a decay of 800, of which α = 0.1 makes 80
-    assert learn(learner, Neumann(50, 0.1), Schedule(1, 1), 5, 1)[-1] == LOST
+    assert learn(learner, Neumann(50, 0.1), MetaSchedule(1, 1), 5, 1)[-1] == LOST
 
 
 def test_early_stopping_takes_the_lowest_loss_before_patience_ends() -> None:
@@ -91,7 +91,7 @@ def test_images_are_averaged_down_and_split_without_overlap() -> None:
 @pytest.fixture(scope="module")
 def compared() -> iml_exact.Compared:
     learner = Learner(sets("digits", 4, 50, 0.5, 50, 0), hidden=6, seed=0, dtype=torch.float64)
-    learn(learner, CG(10), Schedule(50, 50), 500, 500)
+    learn(learner, CG(10), MetaSchedule(50, 50), 500, 500)
     return iml_exact.Compared(*iml_exact.system(learner))
 
 

@@ -24,7 +24,7 @@ from fallow.adaptation.objective import (
     supported,
 )
 from fallow.adaptation.optimisers import OPTIMISERS
-from fallow.adaptation.piece import Piece
+from fallow.adaptation.piece import LearnerPiece
 from fallow.base.errors import RequestError
 from fallow.data.tasks import TaskBatch
 from fallow.weights.layers import is_norm, join, layers
@@ -65,7 +65,7 @@ class Learner(nn.Module):
         optimizer: str = "sgd",
         batch_norm: str = "batch",
         adapt_norms: bool = True,
-        pieces: Sequence[Piece] = (),
+        pieces: Sequence[LearnerPiece] = (),
     ) -> None:
         super().__init__()
         self.model, self.criterion = model, criterion

@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import nn
 
 
-class Piece(Protocol):
+class LearnerPiece(Protocol):
     """A part of the inner loop, as a learner asks it."""
 
     @property

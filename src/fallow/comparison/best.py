@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from fallow.base import files
 from fallow.comparison.answered import answered
-from fallow.comparison.race import Entry
+from fallow.comparison.race import Runner
 from fallow.comparison.slices import slices
 from fallow.comparison.winner import Taken
 from fallow.core.record import RunFolder
@@ -52,7 +52,7 @@ class Mistake:
 class Best:
     """The model that a comparison leaves behind."""
 
-    outcome: Entry
+    outcome: Runner
     weights: Path
     snippet: str  # lines that load it
     classes: list[str]
@@ -123,7 +123,7 @@ def _mistakes(names: list[str], output: Tensor, x: Tensor, y: Tensor) -> tuple[l
     return confusion.tolist(), mistakes
 
 
-def _test(comparison: Comparison, winner: Entry) -> tuple[Tensor, Tensor]:
+def _test(comparison: Comparison, winner: Runner) -> tuple[Tensor, Tensor]:
     """The winner's own test split: every seed may have another."""
     from fallow.comparison.work import read
 

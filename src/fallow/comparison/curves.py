@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from fallow.comparison.race import Entry
+from fallow.comparison.race import Runner
 from fallow.report.shown import Shown
 
 POINTS = 240  # a panel has hardly more pixels
@@ -33,7 +33,7 @@ class Curve:
     seeds: int
 
 
-def read(folder: Path, outcomes: Sequence[Entry], metric: str = "accuracy") -> Curve | None:
+def read(folder: Path, outcomes: Sequence[Runner], metric: str = "accuracy") -> Curve | None:
     """The curve of the runs that are done; None where none of them has left one."""
     runs = [run for o in outcomes if o.reason is None and (run := _run(folder / o.folder / "metrics.jsonl", metric))]
     if not runs:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from fallow.core.record import RunFolder
-from fallow.evaluate.calibration import Calibration, Outputs, calibration
+from fallow.evaluate.calibration import Calibration, KeptOutputs, calibration
 
 if TYPE_CHECKING:
     from fallow.comparison.findings import Setting
-    from fallow.comparison.race import Entry
+    from fallow.comparison.race import Runner
     from fallow.data.targets import Target
 
 
@@ -33,7 +33,7 @@ class Ensemble(NamedTuple):
         return f"{self.networks} networks of {self.method}"
 
 
-def complete(setting: Setting, entries: Sequence[Entry], target: Target, folder: Path, score: str) -> None:
+def complete(setting: Setting, entries: Sequence[Runner], target: Target, folder: Path, score: str) -> None:
     """Give every row its calibration, where answers are classes, and the setting its ensembles.
 
     Ensembles are those of the control and of the best method on validation; there are none where every seed has a test
@@ -63,4 +63,4 @@ def _calibration(runs: tuple[Path, ...], score: str) -> Calibration | None:
     kept = [RunFolder(run).outputs() for run in runs]
     if not all(name in outputs for outputs in kept for name in names):
         return None
-    return calibration([Outputs(*(outputs[name] for name in names)) for outputs in kept])
+    return calibration([KeptOutputs(*(outputs[name] for name in names)) for outputs in kept])

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fallow.comparison.ensemble import Ensemble
-from fallow.comparison.labels import Labels
-from fallow.comparison.race import ACCURACY, BASELINE, Entry, Rules, plain
+from fallow.comparison.labels import LabelCurves
+from fallow.comparison.race import ACCURACY, BASELINE, Rules, Runner, plain
 from fallow.comparison.tree import Tree, grow
 from fallow.comparison.tuning import TunedRunner
 from fallow.evaluate.allocation import Race, Standing, differences, standings
@@ -112,7 +112,7 @@ class Setting:
     race: Race
     budget: str = "passes"  # what is equal between the methods: "passes" or "steps"
     metric: Metric = ACCURACY
-    labels: Labels | None = None  # what more of them would bring
+    labels: LabelCurves | None = None  # what more of them would bring
     ensembles: list[Ensemble] = field(default_factory=list)  # of the control and the best method on validation
 
     @property
@@ -155,7 +155,7 @@ class Findings:
 
     settings: list[Setting]
     across: Across | None
-    winner: Entry | None  # the best run on validation, of the best method on validation
+    winner: Runner | None  # the best run on validation, of the best method on validation
     beaten: list[str] = field(default_factory=list)  # sentences on settings where no network beats a yardstick
 
     @property
@@ -165,7 +165,7 @@ class Findings:
 
 
 def find(
-    outcomes: Sequence[Entry],
+    outcomes: Sequence[Runner],
     described: dict[str, dict[str, Any]],
     overlaps: dict[str, float],
     budget: str = "passes",
@@ -181,7 +181,7 @@ def find(
 
 
 def judge(
-    outcomes: Sequence[Entry],
+    outcomes: Sequence[Runner],
     described: dict[str, Any],
     overlap: float,
     budget: str = "passes",
@@ -210,7 +210,7 @@ def judge(
     return Setting(outcomes[0].data, outcomes[0].model, described, rows, control, race, budget, metric)
 
 
-def _row(method: str, outcomes: list[Entry], race: Race, metric: Metric) -> Row:
+def _row(method: str, outcomes: list[Runner], race: Race, metric: Metric) -> Row:
     done = sorted((o for o in outcomes if o.test is not None), key=lambda o: o.seed)
     scores = {o.seed: o.test for o in done if o.test is not None}
     mean = interval(list(scores.values()), overlap=race.overlap, grain=race.grain) if done else None
@@ -230,7 +230,7 @@ def _row(method: str, outcomes: list[Entry], race: Race, metric: Metric) -> Row:
     )
 
 
-def _unlearned(run: Entry, metric: Metric) -> Unlearned | None:
+def _unlearned(run: Runner, metric: Metric) -> Unlearned | None:
     generation = failed_generation(run.training, metric)
     if generation is None:
         return None
@@ -276,7 +276,7 @@ def _span(metric: Metric) -> float:
     return metric.bounds[1] - metric.bounds[0]
 
 
-def _winner(settings: list[Setting], outcomes: Sequence[Entry]) -> Entry | None:
+def _winner(settings: list[Setting], outcomes: Sequence[Runner]) -> Runner | None:
     """Of the first data set: the best method by its mean on validation, and its best run on validation."""
     if not settings:
         return None

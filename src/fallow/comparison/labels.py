@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fallow.comparison.race import BASELINE, Entry, plain
-from fallow.evaluate.labels import FURTHEST, Curve, curve, worth
+from fallow.comparison.race import BASELINE, Runner, plain
+from fallow.evaluate.labels import FURTHEST, LearningCurve, curve, worth
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.statistics import Estimate
 from fallow.experiment import Run
@@ -36,11 +36,11 @@ class Learned:
     labels: list[int]
     scores: list[list[float]]  # the metric on test, by size and seed
     twice: Estimate  # the metric at twice the labels, with its 90 % interval
-    curve: Curve
+    curve: LearningCurve
 
 
 @dataclass(frozen=True)
-class Labels:
+class LabelCurves:
     """What labels are worth in one setting."""
 
     metric: Metric
@@ -99,7 +99,7 @@ def part(run: Run, labels: int, examples: int) -> Run:
     return dataclasses.replace(run, name=f"{run.name}-labels{labels}", arguments=arguments)
 
 
-def runners(entries: Sequence[Entry], metric: Metric) -> list[str]:
+def runners(entries: Sequence[Runner], metric: Metric) -> list[str]:
     """The best control and the best method by their means on validation."""
     means: dict[str, list[float]] = {}
     for entry in entries:
@@ -112,7 +112,7 @@ def runners(entries: Sequence[Entry], metric: Metric) -> list[str]:
 
 def learned(
     found: Sequence[str], parts: Mapping[tuple[str, int, int], float | None], examples: int, metric: Metric
-) -> Labels | None:
+) -> LabelCurves | None:
     """The curves of these runners; ``parts`` has the metric on test by runner, labels and seed. None: too few ended."""
     made = [each for each in (_learned(name, parts, examples, metric) for name in found) if each is not None]
     if not made or made[0].method != found[0]:
@@ -120,7 +120,7 @@ def learned(
     control, best = made[0], made[1] if len(made) > 1 else None
     gap = _gap(metric)
     gain = None if best is None else worth(gap(np.array(best.scores[-1])), control.labels, control.curve)
-    return Labels(metric, control, best, gain)
+    return LabelCurves(metric, control, best, gain)
 
 
 def _learned(

@@ -15,7 +15,7 @@ from fallow.base import files
 from fallow.comparison import tables
 from fallow.comparison.confusion import confusion
 from fallow.comparison.findings import LEVEL, Across, Findings, Row, Setting
-from fallow.comparison.race import Entry
+from fallow.comparison.race import Runner
 from fallow.comparison.sections import View, asked, section
 from fallow.comparison.tuning import UNTUNED, cost
 from fallow.evaluate.statistics import binomial_test
@@ -62,7 +62,7 @@ class About:
 def write(
     folder: Path,
     findings: Findings,
-    outcomes: Sequence[Entry],
+    outcomes: Sequence[Runner],
     best: Best | None,
     about: About,
     diagnosis: Diagnosis | None = None,
@@ -87,7 +87,7 @@ def write(
 def _page(
     findings: Findings,
     parts: Sequence[View],
-    outcomes: Sequence[Entry],
+    outcomes: Sequence[Runner],
     best: Best | None,
     about: About,
     diagnosis: Diagnosis | None,
@@ -185,7 +185,7 @@ def verdict(row: Row, control: str | None = None) -> tuple[str, str]:
     return kind, f"{kind} ({row.remark})" if row.remark else kind
 
 
-def _facts(sections: Sequence[View], outcomes: Sequence[Entry], about: About) -> list[str]:
+def _facts(sections: Sequence[View], outcomes: Sequence[Runner], about: About) -> list[str]:
     """The comparison in a line."""
     done = sum(o.test is not None for o in outcomes)
     failed = sum(o.reason is not None for o in outcomes)

@@ -11,7 +11,7 @@ from typing import Any
 
 from fallow.comparison import labels
 from fallow.comparison.plan import TASKS, Plan, slug
-from fallow.comparison.race import BASELINE, Entry, rounds
+from fallow.comparison.race import BASELINE, Runner, rounds
 from fallow.comparison.recipes import with_recipes
 from fallow.comparison.tuning import TunedRunner, Tuning, with_settings
 from fallow.evaluate.metrics import Metric
@@ -75,9 +75,9 @@ def settled(spec: str, history: list[dict[str, Any]]) -> Any:
 
 def learned(
     plan: Plan, loaded: Mapping[str, Any], ended: Outcomes, metric: Metric
-) -> dict[Setting, labels.Labels | None]:
+) -> dict[Setting, labels.LabelCurves | None]:
     """What labels are worth, by data set and model."""
-    entries: dict[Setting, list[Entry]] = {}
+    entries: dict[Setting, list[Runner]] = {}
     parts: dict[Setting, dict[tuple[str, int, int], float | None]] = {}
     for each in ended.values():
         asked = each.run.arguments
@@ -161,11 +161,11 @@ class Speed:
         return found
 
 
-def entry(ended: Outcome, score: str, metric: Metric) -> Entry:
+def entry(ended: Outcome, score: str, metric: Metric) -> Runner:
     """What a run gave, by the epoch that counts."""
     asked, value = ended.run.arguments, ended.value or {}
     scores = value.get(score) or {}
-    return Entry(
+    return Runner(
         asked["data"], asked["model"], asked["method"], asked["seed"], f"runs/{ended.run.name}", ended.reason,
         scores.get(key_of("test", metric.name)), scores.get(key_of("val", metric.name)),
         value.get("seconds", 0.0), value.get("steps", 0), value.get("passes", 0.0),

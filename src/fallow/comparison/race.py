@@ -25,7 +25,7 @@ SAME = 0.005  # of a share: half a point makes no difference in practice
 
 
 @dataclass(frozen=True)
-class Entry:
+class Runner:
     """What one run gave: an entry of the tables, done or failed."""
 
     data: str
@@ -54,7 +54,7 @@ class Rules:
     exploratory: tuple[str, ...] = ()
 
     def race(
-        self, methods: Iterable[str], outcomes: Sequence[Entry], test: int, overlap: float, metric: Metric
+        self, methods: Iterable[str], outcomes: Sequence[Runner], test: int, overlap: float, metric: Metric
     ) -> Race:
         """The race of one setting with so many test examples; a control that failed up to the first look is none."""
         names, scores = list(methods), self.scores(outcomes, metric)
@@ -73,7 +73,7 @@ class Rules:
             exploratory=tuple(name for name in asked if name in self.exploratory),
         )
 
-    def scores(self, outcomes: Iterable[Entry], metric: Metric) -> dict[str, dict[int, float]]:
+    def scores(self, outcomes: Iterable[Runner], metric: Metric) -> dict[str, dict[int, float]]:
         """What each runner's runs are worth by seed, counted from the first; NaN: the run failed."""
         found: dict[str, dict[int, float]] = {}
         for o in outcomes:

@@ -18,10 +18,10 @@ from fallow.base import files, notebook
 from fallow.base.errors import RequestError
 from fallow.comparison.ensemble import complete
 from fallow.comparison.findings import Findings, find
-from fallow.comparison.labels import Labels
+from fallow.comparison.labels import LabelCurves
 from fallow.comparison.plan import METHODS, TASKS, Plan
 from fallow.comparison.policy import entry, learned, races, runs, tuned
-from fallow.comparison.race import Entry, plain
+from fallow.comparison.race import Runner, plain
 from fallow.comparison.recipes import with_recipes
 from fallow.comparison.winner import Taken
 from fallow.comparison.work import absolute, read
@@ -93,12 +93,12 @@ class Comparison:
         return plan.data.index(source), models.index(model), plan.methods.index(asked["method"]), asked["seed"]
 
     @property
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, Runner]:
         """What the runs gave that ended, by name, in the order of the plan."""
         ended = self.state.outcomes
         return {run.name: self.entry(run) for run in self.runs if run.name in ended}
 
-    def entry(self, run: Run) -> Entry:
+    def entry(self, run: Run) -> Runner:
         """What a run gave, by the epoch that counts."""
         return entry(self.state.outcomes[run.name], self.plan.score, self.metric)
 
@@ -113,7 +113,7 @@ class Comparison:
         names = [data.name for data in self.loaded.values()]
         return {s: data.name if names.count(data.name) == 1 else s for s, data in self.loaded.items()}
 
-    def named(self, entry: Entry) -> Entry:
+    def named(self, entry: Runner) -> Runner:
         """An entry with the name of its data to show."""
         return dataclasses.replace(entry, data=self.labels[entry.data])
 
@@ -132,11 +132,11 @@ class Comparison:
         plan = self.plan
         return TASKS | plan.settings if plan.fewshot else plan.recipe(source, self.models(source)[0])
 
-    def source_of(self, entry: Entry) -> str:
+    def source_of(self, entry: Runner) -> str:
         """The source of the data of an entry, named or not."""
         return next(source for source, label in self.labels.items() if entry.data in (source, label))
 
-    def _winner(self, found: Findings) -> Entry | None:
+    def _winner(self, found: Findings) -> Runner | None:
         """The best row on validation, of networks and of yardsticks."""
         network, worth = found.winner, self.metric.worth
         rows = [row for row in self.yardsticks if network is not None and row.data == network.data]
@@ -338,7 +338,7 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
     )
 
 
-def _curves(found: Labels) -> dict[str, Any]:
+def _curves(found: LabelCurves) -> dict[str, Any]:
     """What labels are worth, as plain values."""
     both = {
         key: {"method": each.method, "labels": each.labels, "scores": each.scores, "twice": each.twice._asdict()}

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from fallow.comparison import cost, curves
 from fallow.comparison.findings import Against, Findings, Row, Setting
-from fallow.comparison.race import Entry, plain
+from fallow.comparison.race import Runner, plain
 from fallow.comparison.track import track
 from fallow.report import intervals
 from fallow.report.charts import Axis, Line, lines
@@ -54,7 +54,7 @@ class View:
     files: dict[str, Drawing] = field(default_factory=dict)
 
 
-def section(folder: Path, setting: Setting, outcomes: Sequence[Entry], anchor: str, shown: Shown) -> View:
+def section(folder: Path, setting: Setting, outcomes: Sequence[Runner], anchor: str, shown: Shown) -> View:
     """Draw all that belongs to a setting."""
     done = [row for row in setting.rows if row.estimate is not None]
     bars = {row.method: _bar(row, shown) for row in done}
@@ -134,7 +134,7 @@ def _comparison(made: View, name: str, found: list[tuple[Row, Against | None]], 
     return Differences(reference.method, lines, intervals.axis(scale, shown, differences=True))
 
 
-def _learning(made: View, folder: Path, outcomes: Sequence[Entry], shown: Shown) -> None:
+def _learning(made: View, folder: Path, outcomes: Sequence[Runner], shown: Shown) -> None:
     """Small multiples: one panel a method, the mean over seeds, all of them as a band, the control dashed."""
     found = {
         row.method: curve

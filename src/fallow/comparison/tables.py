@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fallow.comparison.findings import Against, Findings, Row, Setting
-from fallow.comparison.race import Entry
+from fallow.comparison.race import Runner
 from fallow.comparison.yardsticks import Measured
 from fallow.evaluate.score import key_of
 from fallow.report.words import clean
@@ -29,7 +29,7 @@ SUMMARY = (
 )  # fmt: skip
 
 
-def results(outcomes: Sequence[Entry], metric: str) -> bytes:
+def results(outcomes: Sequence[Runner], metric: str) -> bytes:
     """One line a run, in an order that does not depend on which was done first."""
     ordered = sorted(outcomes, key=lambda o: (o.data, o.model, o.method, o.seed))
     return _csv(
@@ -79,7 +79,7 @@ def _line(known: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(known.get(name) for name in SUMMARY)
 
 
-def _status(outcome: Entry) -> str:
+def _status(outcome: Runner) -> str:
     if outcome.reason is not None:
         return "failed"
     return "done" if outcome.test is not None else "missing"

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fallow.core.ranges import Choice, Range
+from fallow.core.ranges import OneOf, Range
 from fallow.core.ranges import log as by_order
 from fallow.core.settings import Settings
 from fallow.evaluate.metrics import Metric
@@ -66,9 +66,9 @@ def cost(found: Sequence[TunedRunner], count: int) -> str:
     )
 
 
-def space(spec: str, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Range | Choice]:
+def space(spec: str, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Range | OneOf]:
     """The ranges of a runner's settings, without those that were given: the user wants these as they are."""
-    found: dict[str, Range | Choice] = {}
+    found: dict[str, Range | OneOf] = {}
     lr, decay = settings.get("lr", Settings.lr), settings.get("weight_decay", Settings.weight_decay)
     parts = build(spec).parts
     fixed = {*given, *(name for part in parts for name in part.ignores)}
@@ -83,7 +83,7 @@ def space(spec: str, settings: Mapping[str, Any], given: Mapping[str, Any]) -> d
     return found
 
 
-def trials(where: Mapping[str, Range | Choice], count: int) -> list[Chosen]:
+def trials(where: Mapping[str, Range | OneOf], count: int) -> list[Chosen]:
     """So many settings: first as it was, then spread evenly over the ranges, the same each time.
 
     The i-th point is i·α modulo 1 with irrational α: evenly spread from the first few points on. The first two are

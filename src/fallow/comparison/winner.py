@@ -18,7 +18,7 @@ from fallow.evaluate.calibration import temperature
 from fallow.experiment import Experiment, Run
 
 if TYPE_CHECKING:
-    from fallow.comparison.race import Entry
+    from fallow.comparison.race import Runner
     from fallow.comparison.run import Comparison
     from fallow.comparison.yardsticks import Measured
     from fallow.report.shown import Shown
@@ -31,7 +31,7 @@ LITE0 = "lite0"
 class Taken:
     """The winner as it is kept."""
 
-    entry: Entry  # the judged row; of a yardstick, made up from what it measured
+    entry: Runner  # the judged row; of a yardstick, made up from what it measured
     folder: Path  # of the run that is kept
     weights: str  # "last" or "best", in it
     temperature: float | None = None  # by which logits are divided, as validation likes it; None: no classes
@@ -94,7 +94,7 @@ def _heat(judged: Path, score: str) -> float | None:
     return temperature(found[f"val_{score}"], found["val_y"])
 
 
-def _run(comparison: Comparison, entry: Entry, learner: Measured | None, whole: bool) -> Run:
+def _run(comparison: Comparison, entry: Runner, learner: Measured | None, whole: bool) -> Run:
     plan, source = comparison.plan, comparison.source_of(entry)
     common = {
         "data": source, "version": comparison.loaded[source].content(), "load": plan.load_options(), "seed": entry.seed,

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fallow.comparison.race import Entry
+from fallow.comparison.race import Runner
 from fallow.comparison.work import read
 from fallow.evaluate.calibration import temperature
 
@@ -81,11 +81,11 @@ def _heat(each: Yardstick) -> float | None:
     return temperature(each.outputs["val"], y) if classes else None
 
 
-def entry(row: Measured, first: int) -> Entry:
+def entry(row: Measured, first: int) -> Runner:
     """A yardstick as a row of the table: what it gave on the split that it was best on by validation."""
     model = "lite0" if "lite0" in row.name else "yardstick"
     test, val = row.test[row.best], row.val[row.best]
-    return Entry(row.data, model, row.name, first + row.best, "", None, test, val, 0.0, 0, 0.0)
+    return Runner(row.data, model, row.name, first + row.best, "", None, test, val, 0.0, 0, 0.0)
 
 
 def _values(shape: tuple[int, ...]) -> int:

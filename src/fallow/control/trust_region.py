@@ -52,7 +52,7 @@ class Region(NamedTuple):
     shrink: float = 0.8
 
 
-class Step(NamedTuple):
+class TrustRegionStep(NamedTuple):
     """What a line search ended with; a share of 0: nowhere was it better."""
 
     share: float
@@ -76,7 +76,7 @@ def line_search(
     measure: Callable[[], tuple[float, float]],
     before: float,
     region: Region,
-) -> Step:
+) -> TrustRegionStep:
     """Move the parameters by −step, or by the largest share of it that lowers the loss inside the region.
 
     ``measure`` gives loss and divergence at the present parameters. Without such a share they stay as they were.
@@ -88,7 +88,7 @@ def line_search(
         torch._foreach_copy_(list(params), torch._foreach_sub(start, torch._foreach_mul(along, share)))
         loss, kl = measure()
         if loss < before and kl <= region.max_kl:
-            return Step(share, loss, kl)
+            return TrustRegionStep(share, loss, kl)
         share *= region.shrink
     torch._foreach_copy_(list(params), start)
-    return Step(0.0, before, 0.0)
+    return TrustRegionStep(0.0, before, 0.0)

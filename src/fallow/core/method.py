@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fallow.base.errors import RequestError
-from fallow.core.ranges import Choice, Range
+from fallow.core.ranges import OneOf, Range
 from fallow.evaluate.score import Score, score
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Method:
     shards: ClassVar[bool] = False  # trains weights of which every process holds a part (FSDP2)
     alone: ClassVar[str] = ""  # why no other method can be added to it
     exclusive: ClassVar[tuple[str, ...]] = ()  # what only one of the methods that name it here can decide
-    ranges: ClassVar[Mapping[str, Range | Choice]] = {}  # the settings that matter, and where to look for them
+    ranges: ClassVar[Mapping[str, Range | OneOf]] = {}  # the settings that matter, and where to look for them
     ignores: ClassVar[frozenset[str]] = frozenset()  # settings of the training that do not matter to it
 
     @property

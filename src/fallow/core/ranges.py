@@ -22,7 +22,7 @@ class Range(NamedTuple):
         return float(f"{way:.2g}")
 
 
-class Choice(NamedTuple):
+class OneOf(NamedTuple):
     """One of several values.
 
     >>> Choice((False, True)).at(0.7)
@@ -46,6 +46,6 @@ def linear(low: float, high: float) -> Range:
     return Range(low, high)
 
 
-def choice(*values: Any) -> Choice:
+def choice(*values: Any) -> OneOf:
     """One of these."""
-    return Choice(values)
+    return OneOf(values)

@@ -16,7 +16,7 @@ from fallow.data.augment import resolve
 from fallow.data.content import of_files, of_tensor, together
 from fallow.data.images import decode
 from fallow.data.layout import DARK
-from fallow.data.tables import Table
+from fallow.data.tables import DataTable
 from fallow.data.targets import Classes, Target
 from fallow.data.understood import MOVES, kind, wanted
 
@@ -137,7 +137,7 @@ class Data:
     target: Target = None  # type: ignore[assignment]  # what is learned; by default one of the classes
     whole: list[Any] = field(default_factory=list)  # of all that was carved from: digests, or the Files themselves
     size: int | None = None  # pixels a side to which images are resized on the way to a pretrained network
-    table: Table | None = None  # from whose rows the features were made, with what was learned of the training rows
+    table: DataTable | None = None  # from whose rows the features were made, with what was learned of the training rows
 
     def __post_init__(self) -> None:
         if self.target is None or self.target.kind == "classes":

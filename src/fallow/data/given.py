@@ -22,7 +22,7 @@ from fallow.data.layout import COLOURS, numeric
 from fallow.data.sources.npz import XS, examples_of
 from fallow.data.sources.table import SUFFIXES as TABLES
 from fallow.data.sources.table import read_cells
-from fallow.data.tables import GAPS, Table
+from fallow.data.tables import GAPS, DataTable
 from fallow.data.texts import as_bytes, is_text
 
 
@@ -35,7 +35,7 @@ class Given(NamedTuple):
 
 
 def from_paths(
-    paths: Iterable[str | Path], shape: tuple[int, ...], pictures: bool, table: Table | None = None
+    paths: Iterable[str | Path], shape: tuple[int, ...], pictures: bool, table: DataTable | None = None
 ) -> Given:
     """Files, and those in folders: PNG and JPEG where the model takes ``pictures``, .npz, .npy and .csv of arrays.
 
@@ -128,7 +128,7 @@ def _texts(path: Path, count: int) -> NDArray[Any]:
     return held[:, None] if held.ndim == 1 else held
 
 
-def _strange(table: Table, raw: Tensor, path: Path) -> None:
+def _strange(table: DataTable, raw: Tensor, path: Path) -> None:
     """Say where rows lack what no training row lacked: a network cannot know what that means."""
     missing = raw.isnan()
     for column, lacking in zip(table.columns, missing.unbind(1), strict=True):

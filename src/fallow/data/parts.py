@@ -12,7 +12,7 @@ from fallow.base.seeds import mix
 from fallow.data.examples import Examples, Files
 from fallow.data.groups import grouped
 from fallow.data.split import balanced, folds, stratified
-from fallow.data.tables import Table
+from fallow.data.tables import DataTable
 from fallow.data.targets import Target
 
 MANY = 20  # classes that are whole numbers: perhaps they are meant as numbers
@@ -28,7 +28,7 @@ class Parts:
     target: Target
     notes: list[str] = field(default_factory=list)
     groups: dict[str, Tensor] | None = None  # by part, what belongs together; of "train" at least
-    table: Table | None = None  # of which x holds the rows, not encoded yet
+    table: DataTable | None = None  # of which x holds the rows, not encoded yet
 
     @property
     def classes(self) -> list[str]:

@@ -52,7 +52,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class DataTable:
     """The columns of a table, and how rows become features.
 
     A number x becomes z / √(1 + (z/3)²) with z = (x − median) / scale, which bends outliers back; scale is the distance
@@ -71,7 +71,7 @@ class Table:
     columns: tuple[Column, ...]
 
     @classmethod
-    def of_cells(cls, cells: Cells) -> tuple[Table, list[str]]:
+    def of_cells(cls, cells: Cells) -> tuple[DataTable, list[str]]:
         """The columns that can be learned from, and sentences on those that cannot."""
         found, notes = [], []
         for name, column in cells.items():
@@ -91,7 +91,7 @@ class Table:
                 raise RequestError(f"{what} lacks the column {column.name!r}, which the model was trained with")
         return torch.from_numpy(np.stack([column.raw(cells[column.name]) for column in self.columns], 1))
 
-    def fitted(self, raw: Tensor) -> Table:
+    def fitted(self, raw: Tensor) -> DataTable:
         """With medians, scales and gaps of the training rows."""
         values = raw.double().numpy()
         gaps = np.isnan(values)
@@ -103,7 +103,7 @@ class Table:
         deviation[known] = np.nanstd(values[:, known], axis=0)
         scale = np.where(spread > 0, spread, np.where(deviation > 0, deviation, 1.0))
         found = zip(self.columns, gaps.any(0).tolist(), quartiles[1].tolist(), scale.tolist(), strict=True)
-        return Table(tuple(replace(column, gaps=gap, median=m, scale=s) for column, gap, m, s in found))
+        return DataTable(tuple(replace(column, gaps=gap, median=m, scale=s) for column, gap, m, s in found))
 
     def encode(self, raw: Tensor) -> Tensor:
         """The features of rows, float32."""
@@ -120,7 +120,7 @@ class Table:
         return [asdict(column) | {"categories": list(column.categories)} for column in self.columns]
 
     @classmethod
-    def of(cls, described: list[dict[str, Any]]) -> Table:
+    def of(cls, described: list[dict[str, Any]]) -> DataTable:
         """The table that `describe` told of."""
         return cls(tuple(Column(**{**each, "categories": tuple(each["categories"])}) for each in described))
 

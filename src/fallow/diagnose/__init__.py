@@ -17,7 +17,7 @@ from fallow.diagnose.products import Hessian
 from fallow.diagnose.slices import Slice, slices
 from fallow.diagnose.spectrum import Spectrum, spectrum
 from fallow.diagnose.sums import Density
-from fallow.diagnose.watch import Onlooker, Seen
+from fallow.diagnose.watch import Onlooker, Watched
 from fallow.diagnose.weights import WeightSize, weight_size
 from fallow.evaluate.neighbours import neighbours
 
@@ -35,10 +35,10 @@ __all__ = [
     "Onlooker",
     "PredictionDepth",
     "Probed",
-    "Seen",
     "Slice",
     "Spectrum",
     "TopOfBatches",
+    "Watched",
     "WeightSize",
     "conflict",
     "flatness",

@@ -14,7 +14,7 @@ from fallow.diagnose.landscape import POINTS, Landscape, landscape, meta_landsca
 
 
 @dataclass(frozen=True)
-class Seen:
+class Watched:
     """What was measured after so many meta-iterations."""
 
     iteration: int
@@ -50,7 +50,7 @@ class Onlooker:
     every: int = 1  # epochs
     points: tuple[float, ...] = POINTS
     alike: bool = False  # L2F with the mean γ of the tasks of meta-training for all of them: the control of equal scale
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[Watched] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.tasks < 2 or self.every < 1:
@@ -74,7 +74,7 @@ class Onlooker:
         size = min(self.tasks, ctx.settings.batch_size)
         batches = [tuple(t[i : i + size] for t in train) for i in range(0, self.tasks - size + 1, size)]
         self.seen.append(
-            Seen(
+            Watched(
                 iteration,
                 landscape(learner, train, points=self.points),
                 None if val is None else landscape(learner, val, points=self.points),

@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
-from fallow.evaluate.heads import Head
-from fallow.evaluate.sampling import Drawn
+from fallow.evaluate.heads import LinearHead
+from fallow.evaluate.sampling import DrawnEpisodes
 from fallow.evaluate.span import CDFSL, Protocol, fresh_heads, orders
 from fallow.weights.layers import is_norm, join, untouched
 
@@ -27,7 +27,7 @@ class Adapted(NamedTuple):
 
     affines: dict[str, Tensor]  # by the name of the parameter
     buffers: dict[str, Tensor]  # the running statistics
-    head: Head
+    head: LinearHead
 
 
 def affine_names(backbone: nn.Module) -> list[str]:
@@ -43,7 +43,9 @@ def affine_names(backbone: nn.Module) -> list[str]:
     return names
 
 
-def adapt(backbone: nn.Module, x: Tensor, y: Tensor, start: Head, order: Tensor, protocol: Protocol = CDFSL) -> Adapted:
+def adapt(
+    backbone: nn.Module, x: Tensor, y: Tensor, start: LinearHead, order: Tensor, protocol: Protocol = CDFSL
+) -> Adapted:
     """Fine-tune affines and head on one support: inputs ``x``, labels ``y`` (N,), minibatches of ``order`` (epochs, N).
 
     ``backbone`` gives features (n, width) and stays as it is. As in the public scripts the head follows the protocol,
@@ -79,7 +81,7 @@ def adapt(backbone: nn.Module, x: Tensor, y: Tensor, start: Head, order: Tensor,
                 for descent in descents:
                     descent.step()
     detached = {name: p.detach() for name, p in affines.items()}
-    return Adapted(detached, buffers, Head(weight.detach(), bias.detach()))
+    return Adapted(detached, buffers, LinearHead(weight.detach(), bias.detach()))
 
 
 @torch.no_grad()
@@ -91,7 +93,13 @@ def outputs(backbone: nn.Module, adapted: Adapted, x: Tensor) -> Tensor:
 
 
 def learn_affine(
-    backbone: nn.Module, x: Tensor, drawn: Drawn, numbers: Iterable[int], *, seed: int = 0, protocol: Protocol = CDFSL
+    backbone: nn.Module,
+    x: Tensor,
+    drawn: DrawnEpisodes,
+    numbers: Iterable[int],
+    *,
+    seed: int = 0,
+    protocol: Protocol = CDFSL,
 ) -> Tensor:
     """The accuracies on the queries of the episodes with these numbers, each from (seed, number) alone.
 
@@ -109,7 +117,7 @@ def learn_affine(
                 width = backbone.eval()(x[support[:1]]).shape[1]
         seeds = [mix(seed, number)]
         start = fresh_heads(seeds, ways, width)
-        head = Head(start.weight[0].to(x), start.bias[0].to(x))
+        head = LinearHead(start.weight[0].to(x), start.bias[0].to(x))
         order = orders(seeds, len(y), protocol.epochs)[0].to(x.device)
         with torch.random.fork_rng():  # a backbone may have dropout
             torch.manual_seed(seeds[0])

@@ -46,7 +46,7 @@ class Calibration(NamedTuple):
     scaled_log_loss: float
 
 
-class Outputs(NamedTuple):
+class KeptOutputs(NamedTuple):
     """The logits of one network for classes, with the true ones."""
 
     val: Tensor
@@ -55,7 +55,7 @@ class Outputs(NamedTuple):
     test_y: Tensor
 
 
-def calibration(networks: Sequence[Outputs]) -> Calibration:
+def calibration(networks: Sequence[KeptOutputs]) -> Calibration:
     """Of the mean of the networks' probabilities on one test set, each scaled by its own temperature or not at all."""
     y = networks[0].test_y.numpy()
     plain = torch.stack([each.test.double().softmax(1) for each in networks]).mean(0).numpy()

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 
-class Head(NamedTuple):
+class LinearHead(NamedTuple):
     """A linear head, or a batch of them along the first axes."""
 
     weight: Tensor  # (…, classes, width)
@@ -33,10 +33,10 @@ class Axes(NamedTuple):
         """The mean eigenvalue of the scatter matrix (x − mean)ᵀ(x − mean): what a penalty is to be compared with."""
         return self.values.sum(-1) / self.axes.shape[-2]
 
-    def head(self, w: Tensor, b: Tensor) -> Head:
+    def head(self, w: Tensor, b: Tensor) -> LinearHead:
         """The head that says of x what w (…, rank, classes) and b (…, classes) say of z."""
         weight = (self.axes @ w).mT
-        return Head(weight, b - (self.mean @ weight.mT).squeeze(-2))
+        return LinearHead(weight, b - (self.mean @ weight.mT).squeeze(-2))
 
 
 def principal(x: Tensor) -> Axes:
@@ -55,7 +55,7 @@ def principal(x: Tensor) -> Axes:
     return Axes(mean, vectors * roots[..., None, :], axes, values)
 
 
-def ridge(x: Tensor, targets: Tensor, strengths: Tensor | float, *, axes: Axes | None = None) -> Head:
+def ridge(x: Tensor, targets: Tensor, strengths: Tensor | float, *, axes: Axes | None = None) -> LinearHead:
     """Minimise ‖T − xWᵀ − b‖² + λ‖W‖² for every strength λ: one rotation, and then W = V (Λ + λ)⁻¹ zᵀT.
 
     ``x`` is (n, width) and shared by ``strengths`` (k,), or (problems, n, width) with a number or one for each.
@@ -69,11 +69,11 @@ def ridge(x: Tensor, targets: Tensor, strengths: Tensor | float, *, axes: Axes |
     return axes.head(w, mean)
 
 
-def nearest(x: Tensor, y: Tensor) -> Head:
+def nearest(x: Tensor, y: Tensor) -> LinearHead:
     """Nearest centroids (prototypes): −‖x − c‖²/2 is, up to what all classes share, ⟨x, c⟩ − ‖c‖²/2."""
     members = functional.one_hot(y).to(x)
     centroids = members.mT @ x / members.sum(-2)[..., None]
-    return Head(centroids, centroids.square().sum(-1) / -2)
+    return LinearHead(centroids, centroids.square().sum(-1) / -2)
 
 
 def columns(targets: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ ROUGH = 0.005  # of an error, by which curves differ from power laws
 Floats = NDArray[np.float64]
 
 
-class Curve(NamedTuple):
+class LearningCurve(NamedTuple):
     """All power laws that go through the measured errors, and how well they do."""
 
     labels: float  # N, the most that were tried
@@ -63,7 +63,7 @@ class Curve(NamedTuple):
         return Estimate(float(self.weight @ (self.e * shape)), max(0.0, low), high)
 
 
-def curve(labels: Sequence[float], errors: ArrayLike) -> Curve:
+def curve(labels: Sequence[float], errors: ArrayLike) -> LearningCurve:
     """The power laws for errors (sizes, seeds) at so many labels, of which the largest size is the last."""
     n, y = np.asarray(labels, np.float64), np.asarray(errors, np.float64)
     if len(n) < 3 or y.shape[:1] != n.shape or y.ndim != 2 or y.shape[1] < 2 or (np.diff(n) <= 0).any():
@@ -81,12 +81,12 @@ def curve(labels: Sequence[float], errors: ArrayLike) -> Curve:
     miss = np.square(z.mean(1) - e[:, None] * shape).sum(1) / variance
     weight = (1 + miss / freedom) ** (-(freedom + len(n) - 1) / 2) / np.sqrt(square)  # Student's, e integrated out
     error = np.sqrt(variance / square)
-    return Curve(
+    return LearningCurve(
         float(n[-1]), u, c, e, error, miss - miss.min(), weight / weight.sum(), float(np.sqrt(variance)), freedom
     )
 
 
-def worth(ours: Floats, labels: Sequence[float], theirs: Curve) -> float | None:
+def worth(ours: Floats, labels: Sequence[float], theirs: LearningCurve) -> float | None:
     """How many labels the other method needs for the mean of our errors at all labels; None: more than twice as many.
 
     By the mean of its curve; 0 gain where ours are no better.

@@ -9,35 +9,35 @@ from torch import Tensor
 
 from fallow.base.errors import unknown
 from fallow.base.seeds import mix
-from fallow.evaluate.heads import Head, nearest, principal, ridge
+from fallow.evaluate.heads import LinearHead, nearest, principal, ridge
 from fallow.evaluate.logistic import logistic
-from fallow.evaluate.sampling import Drawn
+from fallow.evaluate.sampling import DrawnEpisodes
 from fallow.evaluate.span import CDFSL, descend, fresh_heads, orders
 
 BYTES = 1 << 27  # of supports and their products that are held at once; more does not make it faster
 JUDGED = 16  # episodes whose queries are looked at together: memory is used again while it is warm
 
 # (supports (episodes, n, width), labels (n,), a seed for each episode) → heads
-Learner = Callable[[Tensor, Tensor, Sequence[int]], Head]
+Learner = Callable[[Tensor, Tensor, Sequence[int]], LinearHead]
 
 
-def _protocol(support: Tensor, y: Tensor, seeds: Sequence[int]) -> Head:
+def _protocol(support: Tensor, y: Tensor, seeds: Sequence[int]) -> LinearHead:
     start = fresh_heads(seeds, int(y[-1]) + 1, support.shape[-1])
-    start = Head(start.weight.to(support), start.bias.to(support))
+    start = LinearHead(start.weight.to(support), start.bias.to(support))
     return descend(support, y, start, orders(seeds, len(y), CDFSL.epochs))
 
 
-def _ridge(support: Tensor, y: Tensor, seeds: Sequence[int]) -> Head:
+def _ridge(support: Tensor, y: Tensor, seeds: Sequence[int]) -> LinearHead:
     axes = principal(support)
     return ridge(support, y, axes.values.sum(-1) / len(y), axes=axes)
 
 
-def _logistic(support: Tensor, y: Tensor, seeds: Sequence[int]) -> Head:
+def _logistic(support: Tensor, y: Tensor, seeds: Sequence[int]) -> LinearHead:
     axes = principal(support)
     return logistic(support, y, axes.values.sum(-1) / len(y), axes=axes)
 
 
-def _nearest(support: Tensor, y: Tensor, seeds: Sequence[int]) -> Head:
+def _nearest(support: Tensor, y: Tensor, seeds: Sequence[int]) -> LinearHead:
     return nearest(support, y)
 
 
@@ -49,7 +49,7 @@ LEARNERS: dict[str, Learner] = {
 }
 
 
-def learn(features: Tensor, drawn: Drawn, learner: str | Learner = "cdfsl", *, seed: int = 0) -> Tensor:
+def learn(features: Tensor, drawn: DrawnEpisodes, learner: str | Learner = "cdfsl", *, seed: int = 0) -> Tensor:
     """The accuracy (episodes,) on the queries of each episode, after learning its support.
 
     ``features`` (examples, width) are those of one backbone; ``seed`` decides on fresh heads and minibatches. With
@@ -74,6 +74,6 @@ def learn(features: Tensor, drawn: Drawn, learner: str | Learner = "cdfsl", *, s
         support, query = (rows[numbers].flatten(1).to(features.device) for rows in drawn)
         head = learner(features[support], y, [mix(seed, number) for number in numbers.tolist()])
         for some in torch.arange(len(query)).split(JUDGED):
-            outputs = Head(head.weight[some], head.bias[some])(features[query[some]])
+            outputs = LinearHead(head.weight[some], head.bias[some])(features[query[some]])
             found.append((outputs.argmax(-1) == asked).double().mean(1))
     return torch.cat(found).cpu()

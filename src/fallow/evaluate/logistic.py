@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fallow.evaluate.heads import Axes, Head, principal
+from fallow.evaluate.heads import Axes, LinearHead, principal
 
 NEWTON, CONJUGATE, HALVINGS = 100, 250, 30  # steps at most
 
@@ -14,7 +14,7 @@ NEWTON, CONJUGATE, HALVINGS = 100, 250, 30  # steps at most
 @torch.no_grad()
 def logistic(
     x: Tensor, y: Tensor, strengths: Tensor | float, *, axes: Axes | None = None, tolerance: float = 1e-10
-) -> Head:
+) -> LinearHead:
     """Minimise Σ cross-entropy + λ/2 ‖W‖² for every strength λ; biases are free (scikit-learn's problem, C = 1/λ).
 
     ``x`` is (n, width) and shared by ``strengths`` (k,), or (problems, n, width) with a number or one for each;

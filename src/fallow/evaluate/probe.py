@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fallow.base.errors import RequestError, unknown
-from fallow.evaluate.heads import Head, columns, nearest, principal, ridge
+from fallow.evaluate.heads import LinearHead, columns, nearest, principal, ridge
 from fallow.evaluate.logistic import logistic
 from fallow.evaluate.span import fresh_heads, orders
 
@@ -22,18 +22,18 @@ KINDS = ("logistic", "ridge", "nearest")
 
 
 @dataclass(frozen=True)
-class Probe:
+class LinearProbe:
     """A head for every setting that was tried, and which of them validation chose."""
 
     settings: tuple[float, ...]
-    heads: Head  # along the first axis: settings
+    heads: LinearHead  # along the first axis: settings
     validation: tuple[float, ...]  # each setting's score: accuracy, or R² of numbers
     chosen: int
 
     @property
-    def head(self) -> Head:
+    def head(self) -> LinearHead:
         """The one that validation chose."""
-        return Head(self.heads.weight[self.chosen], self.heads.bias[self.chosen])
+        return LinearHead(self.heads.weight[self.chosen], self.heads.bias[self.chosen])
 
     def score(self, x: Tensor, y: Tensor) -> float:
         """Of the chosen head: its accuracy, or R² where ``y`` holds numbers."""
@@ -63,7 +63,7 @@ def judged(outputs: Tensor, y: Tensor) -> Tensor:
 
 def linear_probe(
     train: Part, validation: Part, kind: str = "logistic", strengths: Sequence[float] = STRENGTHS
-) -> Probe:
+) -> LinearProbe:
     """Logistic or ridge regression with the strength of its penalty chosen on validation, or nearest centroids.
 
     All strengths are fitted together. They are relative: λ = strength × the mean eigenvalue of the features' scatter
@@ -76,7 +76,7 @@ def linear_probe(
         raise RequestError(f"a {kind} probe tells classes apart, and these targets are numbers: take ridge")
     if kind == "nearest":
         head = nearest(x, y)
-        return _choose((0.0,), Head(head.weight[None], head.bias[None]), validation)
+        return _choose((0.0,), LinearHead(head.weight[None], head.bias[None]), validation)
     settings = tuple(sorted(strengths, reverse=True))
     axes = principal(x)
     penalties = axes.scale * torch.tensor(settings, dtype=axes.z.dtype, device=x.device)
@@ -89,7 +89,7 @@ def linear_probe(
 def seal_probe(
     train: Part, validation: Part, *, rates: Sequence[float] = RATES, epochs: int = 120, batch: int = 32,
     momentum: float = 0.9, decay: float = 1e-4, seed: int = 0,
-) -> Probe:  # fmt: skip
+) -> LinearProbe:  # fmt: skip
     """SEAL's linear probe (section 4.2): SGD at flat rates of .1, .01 and .001, from a freshly drawn head.
 
     The rates share head and minibatches and advance together: their heads lie beside each other in one matrix, and
@@ -113,10 +113,10 @@ def seal_probe(
             velocity.mul_(momentum).addmm_(error.T, inputs).add_(weight, alpha=decay)
             weight.addcmul_(rate, velocity, value=-1)
     weight = weight.view(len(rates), classes, width + 1)
-    return _choose(tuple(rates), Head(weight[..., :-1], weight[..., -1]), validation)
+    return _choose(tuple(rates), LinearHead(weight[..., :-1], weight[..., -1]), validation)
 
 
-def _choose(settings: tuple[float, ...], heads: Head, validation: Part) -> Probe:
+def _choose(settings: tuple[float, ...], heads: LinearHead, validation: Part) -> LinearProbe:
     x, y = validation
     found = scores(heads(x), y).tolist()
-    return Probe(settings, heads, tuple(found), found.index(max(found)))
+    return LinearProbe(settings, heads, tuple(found), found.index(max(found)))

@@ -14,7 +14,7 @@ from fallow.base.seeds import mix
 BLOCK = 64  # episodes drawn at a time, so that the first ones do not depend on how many follow
 
 
-class Drawn(NamedTuple):
+class DrawnEpisodes(NamedTuple):
     """Episodes as rows of a table of features; an example's label is its place on the axis of the classes."""
 
     support: Tensor  # (episodes, ways, shots)
@@ -23,7 +23,7 @@ class Drawn(NamedTuple):
 
 def episodes(
     y: Tensor, ways: int, shots: int, queries: int, count: int, seed: int, *, names: Sequence[str] | None = None
-) -> Drawn:
+) -> DrawnEpisodes:
     """``count`` episodes of the classes in ``y``: classes without replacement, and examples within each.
 
     Episode i is a function of the labels, the shape and (seed, i) alone, so that backbones and learners are judged
@@ -52,7 +52,7 @@ def episodes(
     absent = places >= counts[:, None]
     table = y.argsort(stable=True)[(counts.cumsum(0) - counts)[:, None] + places.masked_fill(absent, 0)]
     rows = torch.cat([_block(table, absent, ways, needed, mix(seed, i)) for i in range(-(-count // BLOCK))])[:count]
-    return Drawn(rows[..., :shots], rows[..., shots:])
+    return DrawnEpisodes(rows[..., :shots], rows[..., shots:])
 
 
 def _block(table: Tensor, absent: Tensor, ways: int, each: int, seed: int) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fallow.evaluate.heads import Head
+from fallow.evaluate.heads import LinearHead
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Protocol:
 CDFSL = Protocol()
 
 
-def fresh_heads(seeds: Sequence[int], classes: int, width: int) -> Head:
+def fresh_heads(seeds: Sequence[int], classes: int, width: int) -> LinearHead:
     """A head for every seed, as ``nn.Linear`` draws them: uniform within ±1/√width, the bias too."""
     drawn = [torch.rand(classes, width + 1, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
     both = torch.stack(drawn).mul_(2).sub_(1).mul_(width**-0.5)
-    return Head(both[..., :-1], both[..., -1])
+    return LinearHead(both[..., :-1], both[..., -1])
 
 
 def orders(seeds: Sequence[int], examples: int, epochs: int) -> Tensor:
@@ -56,7 +56,7 @@ def orders(seeds: Sequence[int], examples: int, epochs: int) -> Tensor:
 
 
 @torch.no_grad()
-def descend(support: Tensor, y: Tensor, start: Head, orders: Tensor, protocol: Protocol = CDFSL) -> Head:
+def descend(support: Tensor, y: Tensor, start: LinearHead, orders: Tensor, protocol: Protocol = CDFSL) -> LinearHead:
     """The heads after the protocol, from ``start``, on supports (episodes, N, width) with labels ``y`` (N,).
 
     ``orders`` (episodes, epochs, N) says which examples make the minibatches, as from :func:`orders`.
@@ -85,4 +85,4 @@ def descend(support: Tensor, y: Tensor, start: Head, orders: Tensor, protocol: P
             a -= protocol.rate * v
             momentum, damped = protocol.momentum, 1 - protocol.dampening
     weight = torch.baddbmm(start.weight, combination, support, beta=a)
-    return Head(weight, a * start.bias + combination.sum(2))
+    return LinearHead(weight, a * start.bias + combination.sum(2))

@@ -40,7 +40,7 @@ THREADS = ("OMP", "MKL", "OPENBLAS", "BLIS", "VECLIB", "NUMBA", "NUMEXPR")  # li
 
 
 @dataclass(frozen=True)
-class Engine:
+class Pool:
     """What takes tasks."""
 
     slots: int  # tasks that it does side by side
@@ -69,7 +69,7 @@ def check(name: str, address: str | None, workers: int | None) -> None:
 
 
 @contextmanager
-def engine(name: str, address: str | None, workers: int | None) -> Iterator[Engine]:
+def engine(name: str, address: str | None, workers: int | None) -> Iterator[Pool]:
     """An engine by name; its workers end with it where it started them."""
     check(name, address, workers)
     if name == "ray":
@@ -85,7 +85,7 @@ def engine(name: str, address: str | None, workers: int | None) -> Iterator[Engi
 
 
 @contextmanager
-def _thread() -> Iterator[Engine]:
+def _thread() -> Iterator[Pool]:
     """A thread for each task, one after another; whoever leaves before its end interrupts it."""
     threads: list[threading.Thread] = []
 
@@ -103,7 +103,7 @@ def _thread() -> Iterator[Engine]:
         return future
 
     try:
-        yield Engine(1, submit, ())
+        yield Pool(1, submit, ())
     finally:
         for thread in threads:
             if thread.is_alive():
@@ -113,7 +113,7 @@ def _thread() -> Iterator[Engine]:
 
 
 @contextmanager
-def _processes(count: int) -> Iterator[Engine]:
+def _processes(count: int) -> Iterator[Pool]:
     """Processes that end with the experiment; a pool that lost one is replaced."""
     environment = {f"{library}_NUM_THREADS": "1" for library in THREADS}
     pools: list[Any] = []
@@ -131,7 +131,7 @@ def _processes(count: int) -> Iterator[Engine]:
         warnings.filterwarnings("ignore", "A worker stopped", UserWarning)  # loky replaces one that has grown
         done = False
         try:
-            yield Engine(count, submit, (BrokenProcessPool,), os.getpid())
+            yield Pool(count, submit, (BrokenProcessPool,), os.getpid())
             done = True
         finally:
             for pool in pools:
@@ -157,7 +157,7 @@ def deaf() -> Iterator[None]:
 
 
 @contextmanager
-def _ray(address: str | None, workers: int | None) -> Iterator[Engine]:
+def _ray(address: str | None, workers: int | None) -> Iterator[Pool]:
     import ray
     from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 
@@ -179,7 +179,7 @@ def _ray(address: str | None, workers: int | None) -> Iterator[Engine]:
         def submit(work: Callable[[Any], Any], task: Any) -> Future:
             return ray.remote(max_retries=0)(work).remote(task).future()
 
-        yield Engine(min(workers or there, there), submit, (WorkerCrashedError, OutOfMemoryError, NodeDiedError))
+        yield Pool(min(workers or there, there), submit, (WorkerCrashedError, OutOfMemoryError, NodeDiedError))
     finally:
         if ours:
             ray.shutdown()
@@ -208,7 +208,7 @@ def _authenticate() -> None:
 
 
 @contextmanager
-def _dask(address: str | None, workers: int | None) -> Iterator[Engine]:
+def _dask(address: str | None, workers: int | None) -> Iterator[Pool]:
     import dask
     from distributed import Client, KilledWorker, LocalCluster
 
@@ -227,7 +227,7 @@ def _dask(address: str | None, workers: int | None) -> Iterator[Engine]:
             raise RequestError(f"there is no Dask scheduler at {address}: {' '.join(str(error).split())}") from error
     try:
         jobs = workers or max(1, sum(client.nthreads().values()))
-        yield Engine(jobs, client.get_executor(pure=False).submit, (KilledWorker,))
+        yield Pool(jobs, client.get_executor(pure=False).submit, (KilledWorker,))
     finally:
         client.close()
         if cluster is not None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fallow.experiment import folder as place
-from fallow.experiment.engines import Engine, check
+from fallow.experiment.engines import Pool, check
 from fallow.experiment.engines import engine as _engine
 from fallow.experiment.runs import Outcome, Outcomes, Policy, Run, grid, identity, values
 from fallow.experiment.store import Record, Store
@@ -174,7 +174,7 @@ class Experiment:
                     self._loop(found, flag, watch)
         return self.state.outcomes
 
-    def _loop(self, engine: Engine, flag: Path, watch: Watch) -> None:
+    def _loop(self, engine: Pool, flag: Path, watch: Watch) -> None:
         try:
             while True:
                 if not flag.exists():
@@ -252,7 +252,7 @@ class Experiment:
 
     # ---- what happens to a run ----------------------------------------------------------------------------
 
-    def _fill(self, engine: Engine) -> None:
+    def _fill(self, engine: Pool) -> None:
         """Start what there is room for: long ones first, and those that kill their processes alone and last."""
         outcomes = self.state.outcomes
         failed = {name for name, found in outcomes.items() if found.reason is not None}
@@ -270,7 +270,7 @@ class Experiment:
     def _suspect(self, run: Run) -> bool:
         return self.killed[run.name] >= ATTEMPTS
 
-    def _start(self, run: Run, engine: Engine) -> None:
+    def _start(self, run: Run, engine: Pool) -> None:
         home = self.folder.resolve()
         token = (home / TOKEN).read_text()
         task = Task(run, self._identity(run), home, token, self.device, self.begun, engine.parent)
@@ -278,7 +278,7 @@ class Experiment:
         self.at_work[engine.submit(perform, task)] = run
         self.state.progress[run.name] = 0.0
 
-    def _settle(self, future: Future, engine: Engine) -> None:
+    def _settle(self, future: Future, engine: Pool) -> None:
         run = self.at_work.pop(future)
         self.state.progress.pop(run.name, None)
         try:

@@ -51,7 +51,7 @@ def why_closed(seen: Observation) -> str:
     return ""
 
 
-class Head:
+class ClosedHead:
     """A linear layer whose outputs are the model's, and what lies between the site and it."""
 
     def __init__(self, weight: Tensor, edge: GradientEdge, between: list[Step]) -> None:
@@ -59,7 +59,7 @@ class Head:
         self.smooth = not all(step.piecewise_linear for step in between)
 
 
-def find_head(seen: Observation) -> Head | None:
+def find_head(seen: Observation) -> ClosedHead | None:
     """The linear head that the site runs into number by number."""
     if not seen.inner or seen.rows.positions != 1:
         return None
@@ -71,11 +71,11 @@ def find_head(seen: Observation) -> Head | None:
     between = seen.inner[:-1]
     if weight.shape[1] != seen.rows.d or not all(step.elementwise for step in between):
         return None
-    head = Head(weight, below(top), between)
+    head = ClosedHead(weight, below(top), between)
     return None if head.smooth and seen.metric.diagonal() is None else head
 
 
-def _into_head(seen: Observation, head: Head) -> Tensor:
+def _into_head(seen: Observation, head: ClosedHead) -> Tensor:
     n, d = seen.rows.n, seen.rows.d
     wide = seen.rows.weight.dtype
     slopes = torch.ones((n, d), dtype=head.weight.dtype, device=head.weight.device)

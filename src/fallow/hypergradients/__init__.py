@@ -4,11 +4,23 @@ from fallow.hypergradients.cleaning import ExampleWeights
 from fallow.hypergradients.implicit import Record, hypergradient
 from fallow.hypergradients.noise import InputNoise
 from fallow.hypergradients.penalty import SquaredDecay
-from fallow.hypergradients.schedule import T1T2, Schedule
+from fallow.hypergradients.schedule import T1T2, MetaSchedule
 from fallow.hypergradients.smoothing import LabelSmoothing
 from fallow.hypergradients.solvers import CG, MINRES, Exact, Identity, Neumann, Nystrom
 
 __all__ = [
-    "CG", "MINRES", "T1T2", "Exact", "ExampleWeights", "Identity", "InputNoise", "LabelSmoothing", "Neumann", "Nystrom",
-    "Record", "Schedule", "SquaredDecay", "hypergradient",
+    "CG",
+    "MINRES",
+    "T1T2",
+    "Exact",
+    "ExampleWeights",
+    "Identity",
+    "InputNoise",
+    "LabelSmoothing",
+    "MetaSchedule",
+    "Neumann",
+    "Nystrom",
+    "Record",
+    "SquaredDecay",
+    "hypergradient",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from fallow.hypergradients.solvers import Identity
 
 
 @dataclass(frozen=True)
-class Schedule:
+class MetaSchedule:
     """A meta-update after ``warmup`` steps of training, and after every ``inner`` steps from there on.
 
     Without a warm-up the first hypergradients belong to weights that are nowhere near a minimum: the weights vanish,
@@ -34,7 +34,7 @@ class Schedule:
         return step >= max(1, self.warmup) and (step - self.warmup) % self.inner == 0
 
 
-class T1T2(Schedule):
+class T1T2(MetaSchedule):
     """T1-T2 (Luketina et al. 2016): a meta-update by the identity after every step, from the first on."""
 
     solver: Solver = Identity()

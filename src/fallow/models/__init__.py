@@ -56,28 +56,28 @@ __all__ = [
 SMALL, LARGEST, DEEPEST = 1024, 1 << 24, 1000  # sizes that need no look at memory, and that cannot be
 
 
-class Entry(NamedTuple):
+class ModelEntry(NamedTuple):
     """One line of the catalogue."""
 
     factory: Callable[..., Model]
     description: str
 
 
-MODELS: dict[str, Entry] = {
-    "mlp": Entry(MLP, "fully connected layers with ReLU, for inputs of any shape"),
-    "scnn": Entry(SCNN, "four convolutions and a dense layer (LW's small network), for images and signals"),
-    "vgg16": Entry(VGG16, "thirteen convolutions and two dense layers, for images"),
-    "mobilenet": Entry(MobileNet, "eight depthwise separable convolutions in seven blocks, for images"),
-    "resnet18": Entry(resnet18, "eight basic residual blocks, for images"),
-    "resnet1d": Entry(ResNet1d, "four residual blocks of two convolutions and a dense layer, for signals"),
-    "conv4": Entry(Conv4, "four convolutions with norm and pooling, the usual network of few-shot learning"),
-    "resnet12": Entry(ResNet12, "four residual blocks of three convolutions, few-shot learning's larger network"),
-    "resnet50": Entry(resnet50, "sixteen residual bottlenecks, for images"),
-    "wideresnet": Entry(WideResNet, "wide residual blocks, twelve in WideResNet-28-2 (FixMatch's), for images"),
-    "unet": Entry(UNet, "down and up again, for a class of every pixel or voxel"),
-    "autoencoder3d": Entry(Autoencoder3d, "volumes through a code of 8 numbers and back (FAM's), for shapes"),
-    "bag": Entry(Bag, "the mean of word embeddings and a hidden layer, for texts and pairs of them"),
-    "lite0": Entry(Lite0, "EfficientNet-lite0 with ImageNet's weights (extra: pretrained), for photographs"),
+MODELS: dict[str, ModelEntry] = {
+    "mlp": ModelEntry(MLP, "fully connected layers with ReLU, for inputs of any shape"),
+    "scnn": ModelEntry(SCNN, "four convolutions and a dense layer (LW's small network), for images and signals"),
+    "vgg16": ModelEntry(VGG16, "thirteen convolutions and two dense layers, for images"),
+    "mobilenet": ModelEntry(MobileNet, "eight depthwise separable convolutions in seven blocks, for images"),
+    "resnet18": ModelEntry(resnet18, "eight basic residual blocks, for images"),
+    "resnet1d": ModelEntry(ResNet1d, "four residual blocks of two convolutions and a dense layer, for signals"),
+    "conv4": ModelEntry(Conv4, "four convolutions with norm and pooling, the usual network of few-shot learning"),
+    "resnet12": ModelEntry(ResNet12, "four residual blocks of three convolutions, few-shot learning's larger network"),
+    "resnet50": ModelEntry(resnet50, "sixteen residual bottlenecks, for images"),
+    "wideresnet": ModelEntry(WideResNet, "wide residual blocks, twelve in WideResNet-28-2 (FixMatch's), for images"),
+    "unet": ModelEntry(UNet, "down and up again, for a class of every pixel or voxel"),
+    "autoencoder3d": ModelEntry(Autoencoder3d, "volumes through a code of 8 numbers and back (FAM's), for shapes"),
+    "bag": ModelEntry(Bag, "the mean of word embeddings and a hidden layer, for texts and pairs of them"),
+    "lite0": ModelEntry(Lite0, "EfficientNet-lite0 with ImageNet's weights (extra: pretrained), for photographs"),
 }
 
 

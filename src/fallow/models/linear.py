@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fallow.data.targets import Numbers, Target
-from fallow.evaluate.heads import Axes, Head, principal, ridge
+from fallow.evaluate.heads import Axes, LinearHead, principal, ridge
 from fallow.evaluate.logistic import logistic
 from fallow.evaluate.metrics import Metric
 
@@ -22,7 +22,7 @@ Known = tuple[Tensor, Tensor]  # features (n, width) and answers
 
 def fitted_head(
     train: Known, val: Known | None, target: Target, metric: Metric, strength: float | None = None
-) -> tuple[Head, float]:
+) -> tuple[LinearHead, float]:
     """The head for a target, and how strong its penalty is: as given, or as ``metric`` on validation likes it best.
 
     Logistic regression of classes, of labels one for each against the rest, ridge of numbers. All strengths are
@@ -35,10 +35,10 @@ def fitted_head(
             tried = _heads(train, axes, target, STRENGTHS, tolerance=1e-3)
             strength = STRENGTHS[best_of(list(tried(val[0])), val[1], target, metric)]
     found = _heads(train, axes, target, (strength,), tolerance=1e-6)
-    return Head(found.weight[0], found.bias[0]), strength
+    return LinearHead(found.weight[0], found.bias[0]), strength
 
 
-def _heads(train: Known, axes: Axes, target: Target, strengths: Sequence[float], tolerance: float) -> Head:
+def _heads(train: Known, axes: Axes, target: Target, strengths: Sequence[float], tolerance: float) -> LinearHead:
     """A head for every strength."""
     x, y = train
     penalties = axes.scale * torch.tensor(strengths, dtype=torch.float64)
@@ -46,13 +46,13 @@ def _heads(train: Known, axes: Axes, target: Target, strengths: Sequence[float],
         return ridge(x, standardised(target, y), penalties, axes=axes)
     if target.kind == "labels":
         each = [_against_rest(x, y[:, label], penalties, axes, tolerance) for label in range(target.outputs)]
-        return Head(torch.stack([head.weight for head in each], 1), torch.stack([head.bias for head in each], 1))
+        return LinearHead(torch.stack([head.weight for head in each], 1), torch.stack([head.bias for head in each], 1))
     seen = y.unique()  # a class without training examples is hardly ever the answer
     found = logistic(x, torch.searchsorted(seen, y), penalties, axes=axes, tolerance=tolerance)
     weight = found.weight.new_zeros(len(strengths), target.outputs, x.shape[1])
     bias = torch.full_like(weight[..., 0], np.log(FLOOR))
     weight[:, seen], bias[:, seen] = found.weight, found.bias
-    return Head(weight, bias)
+    return LinearHead(weight, bias)
 
 
 def best_of(outputs: Sequence[Tensor], y: Tensor, target: Target, metric: Metric) -> int:
@@ -69,10 +69,10 @@ def standardised(target: Target, y: Tensor) -> Tensor:
     return (y.double().reshape(len(y), -1) - torch.tensor(target.mean)) / torch.tensor(target.std)
 
 
-def _against_rest(x: Tensor, y: Tensor, penalties: Tensor, axes: Axes, tolerance: float) -> Head:
+def _against_rest(x: Tensor, y: Tensor, penalties: Tensor, axes: Axes, tolerance: float) -> LinearHead:
     """Logistic regression of one label; one that all examples have, or none, keeps its frequency."""
     if len(y.unique()) == 1:
         odds = ((y.double().sum() + 0.5) / (len(y) + 1)).logit()
-        return Head(penalties.new_zeros(len(penalties), x.shape[1]), odds.expand(len(penalties)))
+        return LinearHead(penalties.new_zeros(len(penalties), x.shape[1]), odds.expand(len(penalties)))
     both = logistic(x, y.long(), penalties, axes=axes, tolerance=tolerance)
-    return Head(both.weight[:, 1] - both.weight[:, 0], both.bias[:, 1] - both.bias[:, 0])
+    return LinearHead(both.weight[:, 1] - both.weight[:, 0], both.bias[:, 1] - both.bias[:, 0])

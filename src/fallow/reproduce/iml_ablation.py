@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fallow.hypergradients import CG, Identity, Neumann, Schedule
+from fallow.hypergradients import CG, Identity, MetaSchedule, Neumann
 from fallow.hypergradients.solution import Solver
 from fallow.reproduce.curves import Curves
 from fallow.reproduce.iml_inner import Learner, learn, sets, source
@@ -40,7 +40,7 @@ def accuracy(folder: Path, data: str, row: str, inner: int, seed: int) -> float:
         sets(data, SIDE, None, 1 / 12, TEST, seed), per="layer", decay=solver is not None, batch=BATCH, sample=SAMPLE,
         seed=seed,
     )  # fmt: skip
-    schedule = Schedule(WARMUP if warm else inner, inner)
+    schedule = MetaSchedule(WARMUP if warm else inner, inner)
     return learn(learner, solver, schedule, steps, steps, UPDATES)[-1].test
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fallow.base.errors import WorkError
-from fallow.hypergradients import CG, MINRES, Identity, Neumann, Nystrom, Schedule
+from fallow.hypergradients import CG, MINRES, Identity, MetaSchedule, Neumann, Nystrom
 from fallow.hypergradients.inner import Inner
 from fallow.hypergradients.krylov import lanczos
 from fallow.hypergradients.products import Operator, flat
@@ -115,7 +115,7 @@ def training(folder: Path, data: str, seed: int) -> tuple[dict[str, dict[str, li
     """By what is measured and the solver, a number for every checkpoint; and the dampings there."""
     few = sets(data, SIDE, IMAGES, 0.5, IMAGES, seed)
     learner = Learner(few, hidden=HIDDEN, seed=seed, dtype=torch.float64)
-    schedule, solver = Schedule(INNER, INNER), CG(10)
+    schedule, solver = MetaSchedule(INNER, INNER), CG(10)
     found: dict[str, dict[str, list[float]]] = {}
     dampings, done = [], 0
     with warnings.catch_warnings():

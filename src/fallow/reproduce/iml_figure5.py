@@ -25,7 +25,7 @@ from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell
 from fallow.semi import StudyPlan, gather, outcome, runs
 from fallow.semi.figures import histogram
-from fallow.semi.look import Row, picked
+from fallow.semi.look import LookedRow, picked
 from fallow.semi.page import trust
 from fallow.semi.training import CONFIDENCE
 
@@ -42,7 +42,7 @@ class Pictures(Curves):
     """The curves of figure 5.1, and what figures 5.2 and 5.3 show."""
 
     weights: list[float] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[LookedRow] = field(default_factory=list)
 
     def describe(self) -> dict[str, Any]:
         """The numbers; the images are on the page."""

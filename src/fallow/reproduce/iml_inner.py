@@ -22,7 +22,7 @@ from torch.nn import functional
 from fallow.base.errors import WorkError
 from fallow.data import Examples, load
 from fallow.experiment import heed
-from fallow.hypergradients import Schedule, SquaredDecay, hypergradient
+from fallow.hypergradients import MetaSchedule, SquaredDecay, hypergradient
 from fallow.hypergradients.products import Operator
 from fallow.hypergradients.solution import USED_UP, Solution, Solver
 
@@ -200,7 +200,7 @@ class Learner:
 
 
 def learn(
-    learner: Learner, solver: Solver | None, schedule: Schedule, steps: int, every: int, updates: float = math.inf
+    learner: Learner, solver: Solver | None, schedule: MetaSchedule, steps: int, every: int, updates: float = math.inf
 ) -> list[Look]:
     """Train for so many steps with meta-updates as scheduled, and look at the network after every few.
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import mean
 
-from fallow.hypergradients import CG, T1T2, Identity, Neumann, Schedule
+from fallow.hypergradients import CG, T1T2, Identity, MetaSchedule, Neumann
 from fallow.hypergradients.solution import Solver
 from fallow.reproduce.iml_inner import ClampedCG, Learner, Look, converged, learn, sets, source
 from fallow.reproduce.runs import Runs
@@ -75,13 +75,13 @@ PAPER: dict[str, dict[str, tuple[float, ...]]] = {
 
 def training(folder: Path, data: str, side: int, row: str, seed: int) -> list[Look]:
     """One training with its meta-updates."""
-    solver, steps, schedule = ROWS[row], WARMUP + UPDATES * INNER, Schedule(WARMUP, INNER)
+    solver, steps, schedule = ROWS[row], WARMUP + UPDATES * INNER, MetaSchedule(WARMUP, INNER)
     if row == BASELINE:
         steps = WARMUP
     elif row == "T1-T2":
         steps, schedule = steps // 10, T1T2()
     elif row == "Identity, no warm-up":
-        schedule = Schedule(INNER // 10, INNER)
+        schedule = MetaSchedule(INNER // 10, INNER)
     learner = Learner(
         sets(data, side, None, 1 / 12, TEST, seed), per="layer", decay=not row.startswith("no decay"), batch=BATCH,
         sample=SAMPLE, seed=seed,

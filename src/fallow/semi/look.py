@@ -21,7 +21,7 @@ class Pick(NamedTuple):
     weight: float
 
 
-class Row(NamedTuple):
+class LookedRow(NamedTuple):
     """Highest, median and lowest of a class, and how many of its images there are."""
 
     name: str
@@ -37,7 +37,7 @@ def origins(data: Data, outcome: Trained) -> np.ndarray:
     return np.where(known == UNKNOWN, outcome.predicted, known)
 
 
-def picked(data: Data, outcome: Trained) -> list[Row]:
+def picked(data: Data, outcome: Trained) -> list[LookedRow]:
     """A row for each class, and one for foreign images if there are some (thesis, figure 5.2)."""
     assert data.unlabelled is not None
     assert outcome.weights is not None
@@ -48,7 +48,7 @@ def picked(data: Data, outcome: Trained) -> list[Row]:
         places = np.flatnonzero(of == number)
         if len(places):
             order = places[np.argsort(-weights[places], kind="stable")]
-            rows.append(Row(name, len(order), [_pick(data, weights, i) for i in _three(order)]))
+            rows.append(LookedRow(name, len(order), [_pick(data, weights, i) for i in _three(order)]))
     return rows
 
 

@@ -17,7 +17,7 @@ from fallow.report.pieces import Column, figures, paragraph, table
 from fallow.report.svg import Drawing
 from fallow.report.tags import tag
 from fallow.semi.figures import histogram, taken
-from fallow.semi.look import CLASSES, Row, picked
+from fallow.semi.look import CLASSES, LookedRow, picked
 from fallow.semi.study import Study, command
 from fallow.semi.training import CONFIDENCE, FIXMATCH, FROZEN, SUPERVISED, Trained
 
@@ -162,7 +162,7 @@ def _controls(study: Study) -> list[Markup]:
     ]
 
 
-def trust(rows: Sequence[Row]) -> Markup:
+def trust(rows: Sequence[LookedRow]) -> Markup:
     """The images of every class with the highest, the median and the lowest weight."""
     read = (
         "Of every class the unlabelled images with the highest, the median and the lowest weight. An image whose class "

@@ -17,7 +17,7 @@ from fallow import models
 from fallow.base.errors import RequestError, unknown
 from fallow.data.given import from_paths, from_texts, shaped
 from fallow.data.layout import DARK, numeric
-from fallow.data.tables import Table
+from fallow.data.tables import DataTable
 from fallow.data.targets import Target
 from fallow.models.reading import Reading
 from fallow.models.scaled import Scaled
@@ -80,7 +80,7 @@ class Predictor:
         if "normalisation" not in record:
             raise RequestError(f"{folder} is of an older fallow, which did not keep how to normalise: train it again")
         self.pictures: bool = record["pictures"]
-        self.table = Table.of(record["table"]) if record.get("table") else None
+        self.table = DataTable.of(record["table"]) if record.get("table") else None
         self.temperature: float | None = record.get("temperature")  # logits are divided by it, as validation liked it
         file = folder / f"{weights}.safetensors"
         network = model if isinstance(model, nn.Module) else None

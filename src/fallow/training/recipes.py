@@ -87,7 +87,7 @@ TRAINING: dict[str, Any] = {  # what all rows share
 
 
 @dataclass(frozen=True)
-class Row:
+class RecipeRow:
     """One line of the table: a network, its rate, and how long it trains."""
 
     model: str
@@ -102,16 +102,16 @@ DECAYED = {"weight_decay": 1e-2, "augment": "none"}
 ADAM: dict[str, Any] = {"optimizer": "adamw", "weight_decay": 1e-2, "augment": "none", "label_smoothing": 0.0}
 #                         model                                 rate   seen    epochs   minutes
 TABLE = {
-    "tiny images":    Row("scnn:width=16,dense=128,norm=batch", 0.10, 23_000, (20, 200), 2, {"batch_size": 64}),
-    "grey images":    Row("scnn:width=16,dense=128,norm=batch", 0.10, 48_000, (30, 200), 4),
-    "colour images":  Row("resnet18:width=16", 0.10, 100_000, (60, 100), 8),
-    "signals":        Row("resnet1d", 0.10, 48_000, (30, 200), 4),
-    "short signals":  Row("scnn:width=16,dense=128,norm=batch", 0.10, 48_000, (30, 200), 4),
-    "tables":         Row("mlp:norm=batch,embed=8", 0.05, 48_000, (30, 200), 2, DECAYED),
-    "wide tables":    Row("mlp:norm=batch", 0.05, 48_000, (30, 200), 2, DECAYED),
-    "texts":          Row("bag", 0.001, 48_000, (10, 40), 4, ADAM),
-    "masks":          Row("unet", 0.01, 20_000, (30, 100), 8, {"augment": "auto"}),
-    "other":          Row("mlp:norm=batch", 0.05, 48_000, (30, 200), 4, {"augment": "none"}),
+    "tiny images":    RecipeRow("scnn:width=16,dense=128,norm=batch", 0.10, 23_000, (20, 200), 2, {"batch_size": 64}),
+    "grey images":    RecipeRow("scnn:width=16,dense=128,norm=batch", 0.10, 48_000, (30, 200), 4),
+    "colour images":  RecipeRow("resnet18:width=16", 0.10, 100_000, (60, 100), 8),
+    "signals":        RecipeRow("resnet1d", 0.10, 48_000, (30, 200), 4),
+    "short signals":  RecipeRow("scnn:width=16,dense=128,norm=batch", 0.10, 48_000, (30, 200), 4),
+    "tables":         RecipeRow("mlp:norm=batch,embed=8", 0.05, 48_000, (30, 200), 2, DECAYED),
+    "wide tables":    RecipeRow("mlp:norm=batch", 0.05, 48_000, (30, 200), 2, DECAYED),
+    "texts":          RecipeRow("bag", 0.001, 48_000, (10, 40), 4, ADAM),
+    "masks":          RecipeRow("unet", 0.01, 20_000, (30, 100), 8, {"augment": "auto"}),
+    "other":          RecipeRow("mlp:norm=batch", 0.05, 48_000, (30, 200), 4, {"augment": "none"}),
 }  # fmt: skip
 WIDE = 256  # columns, beyond which embeddings of each would cost more than the rest of the network
 FINE = 2e-5  # the rate at which a network that reads texts is tuned (Devlin et al. 2019)

@@ -13,7 +13,7 @@ from fallow import models
 from fallow.base.errors import RequestError
 from fallow.base.files import expanded
 from fallow.data import Data
-from fallow.data.tables import Table
+from fallow.data.tables import DataTable
 from fallow.diagnose.subjects import finished, record_of
 from fallow.models.frozen import Frozen
 from fallow.models.scaled import Scaled
@@ -117,7 +117,7 @@ def frozen(backbone: Backbone, data: Data, trusted: Collection[str] = (), size: 
     return found
 
 
-def _same_columns(trained: Table | None, given: Table | None) -> None:
+def _same_columns(trained: DataTable | None, given: DataTable | None) -> None:
     """Refuse tables whose features mean something else, however many they are."""
     if trained is None or given is None:
         return

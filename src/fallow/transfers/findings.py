@@ -17,7 +17,7 @@ LEVEL = 0.05
 
 
 @dataclass(frozen=True)
-class Column:
+class TransferColumn:
     """One question: of which data, in which layer, with how many shots."""
 
     data: str
@@ -34,7 +34,7 @@ class Answer:
     """A row's answer: the mean over networks and examples or episodes, and its difference to the reference."""
 
     row: str
-    column: Column
+    column: TransferColumn
     networks: int
     means: dict[str, float]  # of every network, by its seed
     estimate: Estimate
@@ -52,7 +52,7 @@ class Answer:
 
 
 @dataclass
-class Findings:
+class TransferFindings:
     """The table: entries by row and column, in the order of both."""
 
     asked: Asked
@@ -66,11 +66,11 @@ class Findings:
         return list(dict.fromkeys(entry.row for entry in self.entries))
 
     @property
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[TransferColumn]:
         """The questions."""
         return list(dict.fromkeys(entry.column for entry in self.entries))
 
-    def of(self, column: Column) -> list[Answer]:
+    def of(self, column: TransferColumn) -> list[Answer]:
         """A column's entries, the best first."""
         found = [entry for entry in self.entries if entry.column == column]
         return sorted(found, key=lambda entry: -entry.estimate.mean)
@@ -91,22 +91,22 @@ class Findings:
 Found = Mapping[tuple[Backbone, str], Sequence[Mapping[str, Any]]]  # by network and data set: what `work.measure` gives
 
 
-def find(asked: Asked, found: Found, shown: Shown = ACCURACY) -> Findings:
+def find(asked: Asked, found: Found, shown: Shown = ACCURACY) -> TransferFindings:
     """The table of what was measured, by the metric that is ``shown``.
 
     Where two rows have the same two seeds or more, they are paired by seed: the question is whether the method would
     transfer better if it were trained again. Otherwise the same episodes or test examples make the pairs, and the
     question is about these very networks.
     """
-    values: dict[Column, dict[str, dict[Backbone, Mapping[str, Any]]]] = {}
+    values: dict[TransferColumn, dict[str, dict[Backbone, Mapping[str, Any]]]] = {}
     for (backbone, data), measured in found.items():
         for each in measured:
             layer = each["layer"] if asked.layers != () else ""
-            column = Column(data, layer, each["shots"])
+            column = TransferColumn(data, layer, each["shots"])
             values.setdefault(column, {}).setdefault(backbone.label, {})[backbone] = each
     rows = list(dict.fromkeys(backbone.label for backbone, _ in found))
     reference = _reference([backbone for backbone, _ in found]) if len(rows) > 1 else None
-    findings = Findings(asked, reference, shown=shown)
+    findings = TransferFindings(asked, reference, shown=shown)
     for column, by_row in values.items():
         entries = [
             _entry(asked, row, column, by_row[row], by_row.get(reference or "")) for row in rows if row in by_row
@@ -121,7 +121,7 @@ def find(asked: Asked, found: Found, shown: Shown = ACCURACY) -> Findings:
 def _entry(
     asked: Asked,
     row: str,
-    column: Column,
+    column: TransferColumn,
     ours: dict[Backbone, Mapping[str, Any]],
     theirs: dict[Backbone, Mapping[str, Any]] | None,
 ) -> Answer:

@@ -8,11 +8,10 @@ from fallow.core.record import versions
 from fallow.report.charts import Axis, Line, lines
 from fallow.report.intervals import Bar, forest
 from fallow.report.page import Page, Section
-from fallow.report.pieces import Column as Head
-from fallow.report.pieces import figure, figures, paragraph, said, table
+from fallow.report.pieces import Column, figure, figures, paragraph, said, table
 from fallow.report.style import series
 from fallow.report.words import capitalised, many, p_value
-from fallow.transfers.findings import Answer, Column, Findings
+from fallow.transfers.findings import Answer, TransferColumn, TransferFindings
 from fallow.transfers.transfer import Transfer
 
 BESIDE = {"features/": "features, by content", "runs/": "what every network gave", "experiment.db": "the outcomes"}
@@ -40,10 +39,10 @@ def write(found: Transfer, command: str = "") -> Path:
     return page.write(found.folder / "transfer.html")
 
 
-def section(findings: Findings, column: Column) -> Section:
+def section(findings: TransferFindings, column: TransferColumn) -> Section:
     """The table of a column, and its figure."""
     entries = findings.of(column)
-    columns: list[Head] = [*head(findings)[:-1], (head(findings)[-1], "")]
+    columns: list[Column] = [*head(findings)[:-1], (head(findings)[-1], "")]
     cells = [row(findings, entry) for entry in entries]
     rows = [
         [*c[:-1], said(e.verdict or "control", c[-1]) if c[-1] else ""] for c, e in zip(cells, entries, strict=True)
@@ -67,7 +66,7 @@ def section(findings: Findings, column: Column) -> Section:
     return Section(heading(findings, column), [*words, figure(drawn), table(caption, columns, rows)])
 
 
-def _pairs(findings: Findings) -> str:
+def _pairs(findings: TransferFindings) -> str:
     units = "episodes" if findings.asked.shots else "test examples"
     return (
         f"Differences are to {findings.reference}: paired by seed where both rows have the same seeds, else over the "
@@ -75,7 +74,7 @@ def _pairs(findings: Findings) -> str:
     )
 
 
-def _curves(findings: Findings) -> Section | None:
+def _curves(findings: TransferFindings) -> Section | None:
     """Accuracy over the blocks, where there are several."""
     layers = list(dict.fromkeys(column.layer for column in findings.columns))
     if len(layers) < 2:
@@ -85,7 +84,7 @@ def _curves(findings: Findings) -> Section | None:
         at = {(e.row, e.column.layer): e for e in findings.entries if (e.column.data, e.column.shots) == (data, shots)}
         drawn.append(
             lines(
-                str(Column(data, "", shots)),
+                str(TransferColumn(data, "", shots)),
                 [
                     Line(
                         name,
@@ -107,20 +106,20 @@ def _curves(findings: Findings) -> Section | None:
     return Section("Which layer", [words, figures(drawn)], "layers")
 
 
-def heading(findings: Findings, column: Column) -> str:
+def heading(findings: TransferFindings, column: TransferColumn) -> str:
     """What a table is of."""
     layer = f", block {column.layer}" if column.layer else ""
     return f"{column}{layer}: {findings.asked.words}"
 
 
-def head(findings: Findings) -> list[str]:
+def head(findings: TransferFindings) -> list[str]:
     """The heads of a table's columns."""
     optimist = ["best on test"] if findings.asked.protocol == "seal" else []
     against = [f"to {findings.reference}", "p (Holm)"] if findings.reference else []
     return ["network", "networks", f"test {findings.shown.words}", "95 % interval", *optimist, *against, "verdict"]
 
 
-def row(findings: Findings, entry: Answer) -> list[str]:
+def row(findings: TransferFindings, entry: Answer) -> list[str]:
     """An entry's cells."""
     estimate, difference = entry.estimate, entry.difference
     ends = (
@@ -135,7 +134,7 @@ def row(findings: Findings, entry: Answer) -> list[str]:
     return [*shown, *optimist, *against, entry.verdict or ("reference" if findings.reference == entry.row else "")]
 
 
-def sentences(findings: Findings) -> list[str]:
+def sentences(findings: TransferFindings) -> list[str]:
     """What was found, a sentence for every data set and number of shots, of the layer that serves best."""
     best: dict[tuple[str, int | None], Answer] = {}
     for entry in findings.entries:
@@ -145,7 +144,7 @@ def sentences(findings: Findings) -> list[str]:
     return [_sentence(findings, entry) for entry in best.values()]
 
 
-def _sentence(findings: Findings, best: Answer) -> str:
+def _sentence(findings: TransferFindings, best: Answer) -> str:
     where = f"On {best.column}"
     layer = f" at block {best.column.layer}" if best.column.layer else ""
     if len(findings.rows) == 1:

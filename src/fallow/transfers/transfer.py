@@ -23,7 +23,7 @@ from fallow.report.shown import ACCURACY, Shown
 from fallow.transfers import work
 from fallow.transfers.asked import Asked
 from fallow.transfers.backbones import Backbone, backbones, frozen
-from fallow.transfers.findings import Findings, find
+from fallow.transfers.findings import TransferFindings, find
 
 OF_NUMBERS = ("ridge", "neighbours")  # probes
 R2 = Shown.of(NUMBERS["r2"])
@@ -37,7 +37,7 @@ class Transfer:
 
     folder: Path | None
     asked: Asked
-    findings: Findings
+    findings: TransferFindings
     data: dict[str, str]  # what was understood of each
     notes: list[str] = field(default_factory=list)
 

@@ -16,7 +16,7 @@ from fallow.evaluate.heads import columns
 from fallow.evaluate.learners import learn
 from fallow.evaluate.neighbours import neighbours, vote
 from fallow.evaluate.probe import Part, judged, linear_probe, seal_probe
-from fallow.evaluate.sampling import Drawn, episodes
+from fallow.evaluate.sampling import DrawnEpisodes, episodes
 from fallow.experiment import device, heed
 from fallow.models.frozen import LAST, Frozen, frozen_features
 from fallow.transfers.asked import NEIGHBOURS, Asked
@@ -75,7 +75,7 @@ def adapted(
     return adapt_some(net, loaded, whole, range(first, last), ask.seed)
 
 
-def adapt_some(net: Frozen, data: Data, whole: Drawn, numbers: range, seed: int) -> list[float]:
+def adapt_some(net: Frozen, data: Data, whole: DrawnEpisodes, numbers: range, seed: int) -> list[float]:
     """The accuracies of the episodes with these numbers; only the examples that they need are looked at."""
     parts = _parts(data)
     used = torch.zeros(sum(map(len, parts)), dtype=torch.bool)
@@ -86,7 +86,7 @@ def adapt_some(net: Frozen, data: Data, whole: Drawn, numbers: range, seed: int)
         for part, some in zip(parts, used.split([len(part) for part in parts]), strict=True)
         for x in net.batches(part.subset(some.nonzero().flatten()))
     ]
-    inputs, here = torch.cat(pieces), Drawn(*(place[rows] for rows in whole))
+    inputs, here = torch.cat(pieces), DrawnEpisodes(*(place[rows] for rows in whole))
     found = []
     for number in numbers:
         heed()
@@ -102,7 +102,7 @@ def _answers(data: Data) -> Tensor:
     return torch.cat([part.y for part in _parts(data)])
 
 
-def drawn(ask: Asked, y: Tensor, shots: int, names: list[str] | None = None) -> Drawn:
+def drawn(ask: Asked, y: Tensor, shots: int, names: list[str] | None = None) -> DrawnEpisodes:
     """The episodes: the same for every network."""
     return episodes(y, ask.ways, shots, ask.queries, ask.episodes, ask.seed, names=names)
 

@@ -19,7 +19,7 @@ from fallow.data.arrays import from_tensors
 from fallow.data.examples import Examples
 from fallow.data.groups import numbered, read_groups
 from fallow.data.parts import Parts
-from fallow.data.tables import GAPS, MOSTLY, Cells, Table, numbers
+from fallow.data.tables import GAPS, MOSTLY, Cells, DataTable, numbers
 from fallow.data.targets import KINDS
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -52,7 +52,7 @@ def table(path: Path, cells: Cells, target: str | None = None, groups: Any = Non
     if len(np.unique(y)) < 2:
         raise RequestError(f"the column {name!r} of {path} is {answers[there[0]]!r} in all rows: nothing is to predict")
     kept = {key: [column[i] for i in there] for key, column in cells.items() if key not in drop}
-    found, notes = Table.of_cells(kept)
+    found, notes = DataTable.of_cells(kept)
     x = found.raw(kept)
     names = [name] if y.dtype.kind == "f" else None
     parts = from_tensors({"train": (torch.zeros(len(x), x.shape[1]), y)}, names=names, target=kind)

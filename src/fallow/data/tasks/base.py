@@ -15,7 +15,7 @@ from fallow.base.errors import RequestError, unknown
 from fallow.base.seeds import mix
 from fallow.data.content import together
 from fallow.data.targets import Classes, Target
-from fallow.data.tasks.recipe import OTHER, Recipe
+from fallow.data.tasks.recipe import OTHER, TaskRecipe
 
 SPLITS = ("train", "val", "test")
 NUMBERS = 1 << 19  # in the inputs of tasks that are evaluated side by side
@@ -119,7 +119,7 @@ class Tasks:
         return TaskStream(self, split, batch_size, count, seed, torch.device(device), rank, world, kind)
 
     @property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> TaskRecipe:
         """What to do when nothing is said: the inner loop, and the meta-training."""
         return OTHER
 

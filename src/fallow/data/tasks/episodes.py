@@ -16,7 +16,7 @@ from fallow.base.numbers import require_whole
 from fallow.base.seeds import mix
 from fallow.data.normalise import normalise, statistics
 from fallow.data.tasks.base import BLOCK, LARGE, SPLITS, TaskBatch, Tasks
-from fallow.data.tasks.recipe import Recipe, recipe_of
+from fallow.data.tasks.recipe import TaskRecipe, recipe_of
 
 PIECE = 256  # examples to embed at a time
 
@@ -99,7 +99,7 @@ class Episodes(Tasks):
         return order[begins[chosen, None] + places], counts[chosen]
 
     @property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> TaskRecipe:
         return recipe_of(self.shape)
 
     def _ways(self, split: str) -> int:

@@ -14,7 +14,7 @@ from fallow.base.errors import RequestError, unknown
 from fallow.base.numbers import is_finite, require, require_whole
 from fallow.data.targets import Numbers, Target
 from fallow.data.tasks.base import BLOCK, LARGE, TaskBatch, Tasks
-from fallow.data.tasks.recipe import CURVES, Recipe
+from fallow.data.tasks.recipe import CURVES, TaskRecipe
 from fallow.data.tasks.sinusoid import SPAN
 
 KINDS = ("sinusoid", "linear", "tanh", "quadratic", "abs")
@@ -67,7 +67,7 @@ class Mixture(Tasks):
             require_whole(key, getattr(self, key), 1, LARGE)
 
     @property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> TaskRecipe:
         return CURVES
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TaskRecipe:
     """One line of the table."""
 
     model: str
@@ -24,13 +24,13 @@ class Recipe:
 
 
 #                      model                      steps  α  at test  meta-rate           tasks iterations
-CURVES = Recipe("mlp:hidden=40,40,init=torch", 5, 0.01, None, 1e-3, "constant", 4, 30_000)
-GREY = Recipe("conv4:width=32", 1, 0.4, 3, 3e-3, "cosine", 4, 15_000)
-COLOUR = Recipe("conv4:width=32", 1, 0.4, 3, 3e-3, "cosine", 4, 15_000)
-OTHER = Recipe("mlp", 5, 0.01, None, 1e-3, "constant", 4, 30_000)
+CURVES = TaskRecipe("mlp:hidden=40,40,init=torch", 5, 0.01, None, 1e-3, "constant", 4, 30_000)
+GREY = TaskRecipe("conv4:width=32", 1, 0.4, 3, 3e-3, "cosine", 4, 15_000)
+COLOUR = TaskRecipe("conv4:width=32", 1, 0.4, 3, 3e-3, "cosine", 4, 15_000)
+OTHER = TaskRecipe("mlp", 5, 0.01, None, 1e-3, "constant", 4, 30_000)
 
 
-def recipe_of(shape: tuple[int, ...]) -> Recipe:
+def recipe_of(shape: tuple[int, ...]) -> TaskRecipe:
     """The line that labelled examples of a shape belong to; what conv4's four poolings cannot halve is no picture here.
 
     >>> recipe_of((1, 28, 28)).rate, recipe_of((640,)).model

@@ -14,7 +14,7 @@ from fallow.base.errors import unknown
 from fallow.base.numbers import require_whole
 from fallow.data.targets import Numbers, Target
 from fallow.data.tasks.base import BLOCK, LARGE, TaskBatch, Tasks
-from fallow.data.tasks.recipe import CURVES, Recipe
+from fallow.data.tasks.recipe import CURVES, TaskRecipe
 
 SPAN = 5.0
 # amplitude A, frequency ω, phase b; the hard setting trains and tests on ranges that do not overlap
@@ -48,7 +48,7 @@ class Sinusoid(Tasks):
     test_tasks: int = 600
 
     @property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> TaskRecipe:
         return CURVES
 
     @property

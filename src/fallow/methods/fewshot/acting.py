@@ -20,7 +20,7 @@ from fallow.control.surrogate import judged, policy_gradient, surrogate
 from fallow.core.context import Context
 from fallow.data.environments import Drawn, Environment, Trajectories
 from fallow.evaluate.score import Score
-from fallow.methods.fewshot.fewshot import FewShot
+from fallow.methods.fewshot.fewshot import FewShotMethod
 from fallow.methods.fewshot.piece import Piece
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Met(NamedTuple):
 
 
 @dataclass(eq=False)
-class ActingMAML(FewShot):
+class ActingMAML(FewShotMethod):
     """An initialisation from which a few policy-gradient steps, each on fresh trajectories, learn a task::
 
         θ_i = θ_{i−1} − α ∇L_i(θ_{i−1}),  L_i = −mean log π(a|s)·A over trajectories of π_{θ_{i−1}},  i = 1 … steps

@@ -15,7 +15,7 @@ from fallow.adaptation.learner import Judged
 from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.core.context import Context
-from fallow.methods.fewshot.fewshot import INNER, START, FewShot
+from fallow.methods.fewshot.fewshot import INNER, START, FewShotMethod
 from fallow.methods.fewshot.prototypes import judged
 from fallow.weights.layers import untouched
 
@@ -41,7 +41,7 @@ def fit_head(features: Tensor, y: Tensor, ways: int, steps: int, rate: float, de
 
 
 @dataclass(eq=False)
-class Baseline(FewShot):
+class Baseline(FewShotMethod):
     """The body learns to classify all training classes, in batches of ``batch`` examples; a task fits a new head.
 
     Chen et al. 2019, section 3. No meta-learning: what anyone would try first. Batch normalisation is the ordinary one.

@@ -20,7 +20,7 @@ START = "where a task starts from"
 INNER = ("the rates of the inner loop", "which steps' losses count", "what adapts", "how a task is modulated")
 
 
-class FewShot(Method):
+class FewShotMethod(Method):
     """A method that learns from tasks and is judged by the queries of new ones."""
 
     tasks = True
@@ -72,6 +72,6 @@ class FewShot(Method):
         return Score(loss / count, {"accuracy": correct / count} if right else {}, int(count))
 
 
-def learner_of(method: Method) -> FewShot:
+def learner_of(method: Method) -> FewShotMethod:
     """The one of several methods that adapts and judges; the others are its pieces."""
-    return next(part for part in method.parts if isinstance(part, FewShot))
+    return next(part for part in method.parts if isinstance(part, FewShotMethod))

@@ -10,7 +10,7 @@ from torch import nn
 from fallow.adaptation.implicit import Proximal
 from fallow.base.errors import RequestError
 from fallow.base.numbers import require_whole
-from fallow.data.tasks.recipe import Recipe
+from fallow.data.tasks.recipe import TaskRecipe
 from fallow.methods.fewshot.piece import Piece
 
 STEPS, RATE = 16, 0.1  # the paper's steps for 5-way 1-shot tasks; and the largest α that nobody asked for
@@ -39,7 +39,7 @@ class IMAML(Piece):
             raise RequestError(f"strength is {self.strength}: it must be above 0")
         require_whole("products", self.products)
 
-    def recipe(self, recipe: Recipe) -> Recipe:
+    def recipe(self, recipe: TaskRecipe) -> TaskRecipe:
         return replace(recipe, steps=STEPS, rate=min(recipe.rate, RATE), evaluate_steps=None)
 
     def build(self, model: nn.Module, steps: int, rate: float) -> nn.Module:

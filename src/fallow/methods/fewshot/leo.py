@@ -18,7 +18,7 @@ from fallow.base.errors import RequestError
 from fallow.base.numbers import require_whole
 from fallow.base.seeds import mix
 from fallow.core.context import Context
-from fallow.methods.fewshot.fewshot import INNER, FewShot
+from fallow.methods.fewshot.fewshot import INNER, FewShotMethod
 from fallow.methods.fewshot.l2f import L2F
 from fallow.weights.layers import untouched
 
@@ -29,7 +29,7 @@ NOISE = 9  # names the random stream of its codes
 
 
 @dataclass(eq=False)
-class LEO(FewShot):
+class LEO(FewShotMethod):
     """A classifier is decoded from a code of ``latent`` numbers a class, and the inner loop moves the code::
 
         z ← z − α ∇_z L_support(decode(z)),  then the decoded weights themselves;  α and α' are learned

@@ -17,13 +17,13 @@ from fallow.base.errors import RequestError, unknown
 from fallow.base.numbers import require_whole
 from fallow.core.context import Context
 from fallow.core.method import Method, Together
-from fallow.data.tasks.recipe import Recipe
-from fallow.methods.fewshot.fewshot import FewShot
+from fallow.data.tasks.recipe import TaskRecipe
+from fallow.methods.fewshot.fewshot import FewShotMethod
 from fallow.methods.fewshot.piece import Piece
 
 
 @dataclass(eq=False)
-class MAML(FewShot):
+class MAML(FewShotMethod):
     """The query loss after the inner loop, minimised over where the inner loop starts (Finn et al. 2017, algorithm 2)::
 
         θ_i = θ_{i−1} − α ∇L_support(θ_{i−1}),  i = 1 … steps        (every task, from the shared θ_0)
@@ -67,7 +67,7 @@ class MAML(FewShot):
             raise RequestError("compile and batch_norm=per-step do not go together: take batch_norm=batch")
         self.pieces: list[Piece] = []
 
-    def settle(self, recipe: Recipe) -> MAML:
+    def settle(self, recipe: TaskRecipe) -> MAML:
         """With what the tasks' recipe says of the inner loop, where nobody has."""
         evaluate = recipe.evaluate_steps if self.steps is None else None
         return replace(
@@ -167,7 +167,7 @@ class MAML(FewShot):
         self.learner.load_state_dict(state["own"], strict=False)
 
 
-def complete(method: Method, recipe: Recipe | None = None) -> Method:
+def complete(method: Method, recipe: TaskRecipe | None = None) -> Method:
     """Pieces alone stand for MAML with them, settled by the tasks' recipe; ordinary methods do not learn from tasks."""
     for part in method.parts:
         if not part.tasks:

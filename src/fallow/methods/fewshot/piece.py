@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import nn
 
 from fallow.core.method import Method
-from fallow.data.tasks.recipe import Recipe
+from fallow.data.tasks.recipe import TaskRecipe
 
 
 class Piece(Method):
@@ -17,7 +17,7 @@ class Piece(Method):
     tasks = True
     role: ClassVar[str] = ""  # the name of its module in the learner
 
-    def recipe(self, recipe: Recipe) -> Recipe:
+    def recipe(self, recipe: TaskRecipe) -> TaskRecipe:
         """The tasks' recipe, where this piece wants another inner loop."""
         return recipe
 

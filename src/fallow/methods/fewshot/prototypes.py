@@ -12,7 +12,7 @@ from torch.nn import functional
 from fallow.adaptation.features import Features, of_tasks
 from fallow.adaptation.learner import Judged
 from fallow.core.context import Context
-from fallow.methods.fewshot.fewshot import INNER, START, FewShot
+from fallow.methods.fewshot.fewshot import INNER, START, FewShotMethod
 from fallow.weights.layers import untouched
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def nearness(query: Tensor, centres: Tensor) -> Tensor:
 
 
 @dataclass(eq=False)
-class ProtoNet(FewShot):
+class ProtoNet(FewShotMethod):
     """The model up to its head embeds; a class is the mean of its support embeddings; no inner loop.
 
     Snell et al. 2017, equations 1 and 2::

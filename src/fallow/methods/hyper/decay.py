@@ -16,7 +16,7 @@ from fallow.core.method import Cost, Method
 from fallow.core.ranges import log
 from fallow.hypergradients.implicit import Record, hypergradient
 from fallow.hypergradients.penalty import SquaredDecay, inverse_softplus
-from fallow.hypergradients.schedule import T1T2, Schedule
+from fallow.hypergradients.schedule import T1T2, MetaSchedule
 from fallow.hypergradients.solution import Solver
 from fallow.hypergradients.solvers import CG, MINRES, Identity, Neumann, Nystrom
 from fallow.hypergradients.statistics import BatchStatistics
@@ -78,7 +78,7 @@ class ImplicitDecay(Method):
                 raise RequestError(f"{key} is {getattr(self, key)}: it must be a whole number from 1")
         self.schedule = (
             T1T2() if self.solver == "t1t2"
-            else Schedule(2 * self.inner if self.warmup is None else self.warmup, self.inner)
+            else MetaSchedule(2 * self.inner if self.warmup is None else self.warmup, self.inner)
         )  # fmt: skip
         self.solve = self.build()
 
