@@ -130,3 +130,14 @@ def test_what_cannot_be_kept_together_is_refused() -> None:
             load((x, y), groups=wrong)
         assert "\n" not in str(error.value)
     assert load((x, y), groups=np.where(y == 2, 99, groups % 5), val=0, test=0).test is None
+
+
+def test_an_array_that_may_be_groups_is_named(tmp_path: Path) -> None:
+    x, y, groups = patients()
+    path = tmp_path / "scans.npz"
+    for name, values, told in (("patient_train", groups, True), ("side", y % 2, False), ("weight", x[:, 0], False)):
+        np.savez(path, x_train=x, y_train=y, **{name: values})
+        notes = " ".join(load(path).notes)
+        assert ("patient in scans.npz is left alone" in notes and "add --groups patient." in notes) == told
+    np.savez(path, x_train=x, y_train=y, patient_train=groups)
+    assert "What is of one group stays together" in " ".join(load(path, groups="patient").notes)

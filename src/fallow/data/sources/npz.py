@@ -70,7 +70,25 @@ def _parts(path: Path, archive: Any, target: str | None, as_: str | None, groups
     if belonging := _groups(path, archive, found, groups, pairs):
         parts.groups = numbered(belonging)
         parts.notes.append(f"What is of one group stays together: {int(parts.groups['train'].max()) + 1} groups.")
+    elif beside := _beside(archive, keys, pairs["train"][1]):
+        parts.notes.append(
+            f"{beside} in {path.name} is left alone: if it says what belongs together (a patient, a recording), "
+            f"add --groups {beside}."
+        )
     return parts
+
+
+def _beside(archive: Any, used: dict[str, Any], y: NDArray[Any]) -> str | None:
+    """An array that nothing reads, of names or numbers for the training examples, more of them than classes."""
+    taken = {key for pair in used.values() if pair is not None for key in pair}
+    for key in archive.files:
+        known = key in taken or any(name in key.lower() for name in (*NAMES, *TEXTS[1], *YS[1:]))
+        if known or archive.zip.getinfo(f"{key}.npy").file_size > 64 * len(y) + 1024:
+            continue
+        values = archive[key]
+        if values.shape == (len(y),) and values.dtype.kind in "iuU" and len(set(values.tolist())) > len(np.unique(y)):
+            return str(key).removesuffix("_train").removeprefix("train_")
+    return None
 
 
 def _groups(
