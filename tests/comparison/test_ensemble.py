@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,8 @@ def test_the_mean_of_the_probabilities(tmp_path: Path) -> None:
         == pytest.approx(mean)
         == pytest.approx(float(lines["long"]["log_loss"]))
     )
+    fewer = ran(replace(plan(str(tmp_path / "own.npz"), "ema"), train=30), tmp_path / "fewer")
+    assert fewer.findings().settings[0].ensembles == []  # each seed has other labels
     told = describe(done, done.findings())
     assert {each["method"]: each["calibration"]["ece"] for each in told["ensembles"]}["long"] >= 0
 

@@ -15,6 +15,7 @@ from fallow.evaluate.calibration import Calibration, KeptOutputs, calibration
 
 if TYPE_CHECKING:
     from fallow.comparison.findings import Setting
+    from fallow.comparison.plan import Plan
     from fallow.comparison.race import Runner
     from fallow.data.targets import Target
 
@@ -33,12 +34,13 @@ class Ensemble(NamedTuple):
         return f"{self.networks} networks of {self.method}"
 
 
-def complete(setting: Setting, entries: Sequence[Runner], target: Target, folder: Path, score: str) -> None:
+def complete(setting: Setting, entries: Sequence[Runner], target: Target, folder: Path, plan: Plan) -> None:
     """Give every row its calibration, where answers are classes, and the setting its ensembles.
 
     Ensembles are those of the control and of the best method on validation; there are none where every seed has a test
-    set of its own.
+    set of its own, nor where every seed keeps other labels of many (``train``): together they would know them all.
     """
+    score = plan.score
     done: dict[str, list[Path]] = {}
     for entry in entries:
         if (entry.data, entry.model, entry.reason) == (setting.data, setting.model, None):
@@ -49,7 +51,7 @@ def complete(setting: Setting, entries: Sequence[Runner], target: Target, folder
         row.calibration = Calibration(*map(statistics.fmean, zip(*known, strict=True))) if known else None
     for method in dict.fromkeys((setting.control, setting.rows[0].method)):
         kept = [(run, outputs) for run in done.get(method or "", ()) if (outputs := RunFolder(run).outputs())]
-        if method is None or setting.overlap or len(kept) < 2:
+        if method is None or setting.overlap or plan.train is not None or len(kept) < 2:
             continue
         together = torch.stack([target.decode(outputs[f"test_{score}"]) for _, outputs in kept]).mean(0).numpy()
         test = setting.metric.compute(together, kept[0][1]["test_y"].numpy())

@@ -171,7 +171,7 @@ class Comparison:
         for setting in found.settings:
             if not self.plan.fewshot:
                 target = self.loaded[sources[setting.data]].target
-                complete(setting, named, target, self.folder, self.plan.score)
+                complete(setting, named, target, self.folder, self.plan)
         return found
 
 
