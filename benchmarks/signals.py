@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 import fallow
+from fallow.atlas.made import beats, shapes
 from fallow.data import Data, load
 from fallow.methods import build
 from fallow.training.recipes import training
@@ -22,13 +23,6 @@ from fallow.training.yardsticks import yardsticks
 TRAIN, VAL, TEST = 160, 60, 1200
 SCNN = "scnn:width=16,dense=128,norm=batch"
 Made = Callable[[np.random.Generator, int], tuple[Any, Any]]
-
-
-def shapes(draw: np.random.Generator, n: int) -> tuple[Any, Any]:
-    window = np.hanning(17) / np.linalg.norm(np.hanning(17))
-    smooth = np.stack([np.convolve(row, window, "same") for row in draw.normal(size=(6, 96))])
-    y = draw.integers(0, 6, n)
-    return np.stack([np.roll(smooth[k], draw.integers(-4, 5)) for k in y])[:, None], y
 
 
 def frequencies(draw: np.random.Generator, n: int) -> tuple[Any, Any]:
@@ -43,18 +37,6 @@ def funnels(draw: np.random.Generator, n: int) -> tuple[Any, Any]:
     up = (t - first) / (last - first)
     course = np.stack([np.ones_like(up), up, 1 - up])[y, np.arange(n)]
     return ((6 + draw.normal(size=(n, 1))) * course * ((t >= first) & (t <= last)))[:, None], y
-
-
-def beats(draw: np.random.Generator, n: int) -> tuple[Any, Any]:
-    y, t = draw.integers(0, 4, n)[:, None], np.linspace(0, 1, 160)
-    at = 0.45 + 0.05 * draw.normal(size=(n, 1))
-
-    def wave(place: Any, width: Any) -> Any:
-        return np.exp(-(((t - place) / width) ** 2))
-
-    peak = wave(at, np.where(y == 1, 0.026, 0.012)) - 0.2 * wave(at - 0.03, 0.01) - 0.25 * wave(at + 0.03, 0.012)
-    before, after = 0.15 * (y != 2) * wave(at - 0.16, 0.025), np.where(y == 3, -0.25, 0.3) * wave(at + 0.25, 0.05)
-    return np.stack([peak + before + after, 0.6 * peak - 0.3 * before + 0.8 * after], 1), y[:, 0]
 
 
 def places(draw: np.random.Generator, n: int) -> tuple[Any, Any]:

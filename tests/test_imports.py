@@ -10,8 +10,8 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "fallow"
 ORDER = (  # from the ground up: what stands in a line may import what stands in the lines before it
     "base", "weights", "evaluate", "data", "flatness", "hypergradients", "adaptation", "control", "models", "core",
-    "methods", "problems", "training", "experiment", "report", "diagnose", "transfers", "comparison", "tuning", "semi",
-    "reproduce", "adapters", "cli",
+    "methods", "problems", "training", "experiment", "report", "diagnose", "transfers", "comparison", "atlas", "tuning",
+    "semi", "reproduce", "adapters", "cli",
 )  # fmt: skip
 FAMILIES = ("baselines", "fewshot", "flat", "forget", "hyper", "semi")  # of methods: none imports another
 TYPES_ONLY = {("core", "problems"), ("methods", "problems")}  # a problem is handed to them: they only name its type

@@ -12,6 +12,7 @@ import typer
 
 from fallow.base.errors import FallowError, plain_warnings
 from fallow.cli import display
+from fallow.cli.atlas import atlas
 from fallow.cli.catalogue import catalogue
 from fallow.cli.compare import compare
 from fallow.cli.diagnose import diagnose
@@ -31,6 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("compare")(compare)
+app.command("atlas")(atlas)
 app.command("train")(train)
 app.command("semi")(semi)
 app.command("predict")(predict)

@@ -1,0 +1,88 @@
+"""The matrix of an atlas as one picture: a row a method, a column a setting, a colour for the verdict."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from markupsafe import Markup
+
+from fallow.atlas.findings import Atlas, Setting
+from fallow.atlas.rows import PRETRAINED, Row
+from fallow.report.svg import Drawing, group, text
+from fallow.report.tags import tag
+from fallow.report.words import SIGNS, many, points
+
+WIDE, HIGH = 34.0, 20.0  # of a cell
+LEFT, TOP = 70.0, 116.0
+GAP = 5.0  # between data sets
+KINDS = {"better": "better", "worse": "worse"}  # the others are quiet
+
+
+def drawing(atlas: Atlas) -> Drawing:
+    """Differences in points to the same compute spent plainly; filled where the verdict is better or worse."""
+    places, right = _columns(atlas.settings)
+    pieces = [text(8, 17, _head(atlas), "name")]
+    named: set[tuple[str, str]] = set()
+    for (data, labels, start), x in places.items():
+        pieces.append(text(x + WIDE / 2, TOP - 6, str(labels), "soft", "middle", limit=6))
+        if (data, start) not in named:  # once over both sizes
+            named.add((data, start))
+            words = f"{data}, features" if start == PRETRAINED else data
+            at = f"translate({x + WIDE / 2 + 4:.1f} {TOP - 20}) rotate(-35)"
+            pieces.append(group(text(0, 0, words, "name", limit=22), transform=at))
+    for i, method in enumerate(atlas.methods):
+        y = TOP + i * HIGH
+        pieces.append(text(LEFT - 8, y + 14, method, "name", "end", limit=11))
+        pieces += [_cell(atlas.at(method, setting), x, y) for setting, x in places.items()]
+    bottom = TOP + len(atlas.methods) * HIGH
+    pieces += _legend(bottom + 10)
+    says = f"{_head(atlas)}. " + " ".join(atlas.sentences)
+    return Drawing(max(right + 70, 640.0), bottom + 34, Markup("").join(pieces), says)
+
+
+def _head(atlas: Atlas) -> str:
+    sets = len({setting[0] for setting in atlas.settings})
+    return (
+        f"{many(len(atlas.methods), 'method')} on {many(sets, 'data set')}: test accuracy against as much plain "
+        "training, in points"
+    )
+
+
+def _columns(settings: list[Setting]) -> tuple[dict[Setting, float], float]:
+    """Where every setting's column begins, and where the last ends."""
+    found, x = {}, LEFT
+    for _, same in groupby(settings, key=lambda setting: (setting[0], setting[2])):
+        for setting in same:
+            found[setting] = x
+            x += WIDE
+        x += GAP
+    return found, x - GAP
+
+
+def _cell(row: Row | None, x: float, y: float) -> Markup:
+    if row is None or row.difference is None:
+        return text(x + WIDE / 2, y + 14, "·", "soft", "middle")
+    kind = KINDS.get(row.verdict, "quiet")
+    interval = "" if row.low is None or row.high is None else f" ({points(row.low)} to {points(row.high)})"
+    said = (
+        f"{row.method}, {row.data} with {row.labels} labels, {row.start}: {points(row.difference)} points{interval}, "
+        f"{row.verdict}"
+    )
+    filled = [tag("rect", x=x, y=y, width=WIDE - 1, height=HIGH - 1, class_="bar" if kind != "quiet" else "area")]
+    shown = "=" if row.verdict == "no different" else points(row.difference)
+    if kind != "quiet":
+        shown = f"{SIGNS[row.verdict]}{shown.lstrip('+−')}"  # the triangle is the sign
+    words = text(x + WIDE / 2 - 0.5, y + 14, shown, None, "middle")
+    return group(tag("title", said), *filled, words, class_=kind)
+
+
+def _legend(y: float) -> list[Markup]:
+    pieces, x = [], LEFT
+    named = (("better", "better"), ("worse", "worse"), ("quiet", "undecided, or = no different"))
+    for kind, words in named:
+        pieces.append(
+            group(tag("rect", x=x, y=y, width=12, height=12, class_="area" if kind == "quiet" else "bar"), class_=kind)
+        )
+        pieces.append(text(x + 17, y + 10, f"{SIGNS.get(kind, '')} {words}".strip(), "soft"))
+        x += 40 + 6.2 * len(words)
+    return [*pieces, text(x, y + 10, "· does not apply", "soft")]

@@ -1,0 +1,197 @@
+"""What the rows of an atlas say together: verdicts by setting, who beats whom over data sets, which wins when."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from fallow.atlas.rows import PRETRAINED, SCRATCH, YARDSTICK, Row
+from fallow.comparison.race import BASELINE, plain
+from fallow.comparison.tree import Tree, grow
+from fallow.evaluate.statistics import significance
+from fallow.report.words import listed, many, points
+
+LEVEL = 0.05
+LEAST = 5  # settings, below which a tree would only repeat the table
+PLAINLY = "long"  # the same compute spent plainly
+PROBE = "probe"
+VERDICTS = ("better", "worse", "no different", "undecided")
+
+Setting = tuple[str, int, str]  # data, labels, start
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """The rows of all settings; from scratch first, then those that start from a pretrained network."""
+
+    rows: Sequence[Row]
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        """The columns of the matrix."""
+        order = list(dict.fromkeys(row.data for row in self.rows))
+        raced = {row.setting for row in self.rows if row.verdict != YARDSTICK}
+        return sorted(raced, key=lambda of: (of[2] == PRETRAINED, order.index(of[0]), of[1]))
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """The rows of the matrix: the methods that are judged, the largest mean difference from scratch first."""
+        asked = dict.fromkeys(row.method for row in self.rows if row.verdict != YARDSTICK and not plain(row.method))
+        return sorted(asked, key=lambda method: -self.gain(method) if self.judged(method) else 0.0)
+
+    @cached_property
+    def _at(self) -> dict[tuple[str, Setting], Row]:
+        return {(row.method, row.setting): row for row in self.rows}
+
+    def at(self, method: str, setting: Setting) -> Row | None:
+        """A cell of the matrix; None where the method does not apply."""
+        row = self._at.get((method, setting))
+        return None if row is None or row.verdict == "failed" else row
+
+    def judged(self, method: str, verdict: str | None = None) -> list[Row]:
+        """The cells of a method that have a difference, or those with a verdict."""
+        here = [row for setting in self.settings if (row := self.at(method, setting)) is not None]
+        return [row for row in here if row.difference is not None and verdict in (None, row.verdict)]
+
+    def gain(self, method: str) -> float:
+        """The mean difference to the control over data sets from scratch, each counted once; else over all settings."""
+        here = self.judged(method)
+        own = [row for row in here if row.start == SCRATCH] or here
+        return statistics.fmean(_by_data((row.data, row.difference or 0.0) for row in own).values())
+
+    @property
+    def family(self) -> list[Row]:
+        """Verdicts that hold over all settings together, too: Holm within a setting, Bonferroni over settings."""
+        every = [row for method in self.methods for row in self.judged(method)]
+        allowed = LEVEL / max(1, len(self.settings))
+        return [row for row in every if row.verdict in ("better", "worse") and row.p is not None and row.p <= allowed]
+
+    def beats(self) -> tuple[list[str], dict[tuple[str, str], str], int]:
+        """LW's table 3 from scratch: methods, marks where the column beats the row, and over how many data sets.
+
+        A data set is one observation, the mean over its sizes: two sizes of the same data are not independent.
+        """
+        scratch = [setting for setting in self.settings if setting[2] == SCRATCH]
+        asked = dict.fromkeys(row.method for row in self.rows if row.verdict != YARDSTICK)
+        whole = [method for method in asked if all(self._mean(method, setting) is not None for setting in scratch)]
+        means = {
+            method: list(_by_data((setting[0], self._mean(method, setting) or 0.0) for setting in scratch).values())
+            for method in whole
+        }
+        return whole, significance(means, LEVEL), len({setting[0] for setting in scratch})
+
+    def tree(self) -> Tree | None:
+        """LW's figure 2: which method, or control, has the highest accuracy when."""
+        if len(self.settings) < LEAST:
+            return None
+        designs, winners = [], []
+        for setting in self.settings:
+            here = [
+                row for row in self.rows if row.setting == setting and row.verdict not in (YARDSTICK, "failed")
+                and row.method != BASELINE and row.mean is not None
+            ]  # fmt: skip
+            winners.append(max(here, key=lambda row: row.mean or 0.0).method)
+            designs.append(_design(here[0]))
+        return grow(designs, winners)
+
+    def _mean(self, method: str, setting: Setting) -> float | None:
+        row = self.at(method, setting)
+        return None if row is None else row.mean
+
+    # ---- in words ---------------------------------------------------------------------------------------
+
+    @property
+    def sentences(self) -> list[str]:
+        """What a practitioner can use: which method to try, what features are worth, what takes seconds."""
+        return [text for text in (self._try(), self._features(), self._yardsticks()) if text]
+
+    def _try(self) -> str:
+        ranked = sorted(
+            self.methods, key=lambda m: (-len(self.judged(m, "better")), -self.gain(m) if self.judged(m) else 0)
+        )
+        winners = [method for method in ranked if self.judged(method, "better")][:3]
+        where = f"{many(len(self.settings), 'setting')} of {many(len({s[0] for s in self.settings}), 'data set')}"
+        if not winners:
+            return (
+                f"None of {many(len(self.methods), 'method')} is shown to beat the same compute spent plainly in any "
+                f"of {where}: train longer before you try anything else."
+            )
+        said = [
+            f"{method} (better in {len(self.judged(method, 'better'))} of {len(self.judged(method))}, worse in "
+            f"{len(self.judged(method, 'worse'))}, {points(self.gain(method))} points in the mean)"
+            for method in winners
+        ]
+        return f"Over {where}, try {listed(said)} before the others, and train as long without it to see what it adds."
+
+    def _features(self) -> str:
+        gains = []
+        for setting in self.settings:
+            probe = self.at(PROBE, setting)
+            own = [row.mean for row in self.rows if row.setting == (*setting[:2], SCRATCH) and row.mean is not None]
+            if probe is not None and probe.mean is not None and own:
+                gains.append(probe.mean - max(own))
+        if not gains:
+            return ""
+        above = sum(gain > 0 for gain in gains)
+        return (
+            f"On colour pictures a linear head on ImageNet's features is {points(min(gains))} to {points(max(gains))} "
+            f"points from the best of everything that learns from scratch, and above it in {above} of {len(gains)} "
+            f"settings: {'start there' if 2 * above > len(gains) else 'let a comparison decide'}."
+        )
+
+    def _yardsticks(self) -> str:
+        beaten, every = [], 0
+        for setting in self.settings:
+            plainly = self.at(PLAINLY, setting)
+            simple = [
+                row.mean for row in self.rows
+                if row.setting == setting and row.verdict == YARDSTICK and row.mean is not None
+            ]  # fmt: skip
+            if setting[2] == SCRATCH and simple and plainly is not None and plainly.mean is not None:
+                every += 1
+                beaten += [setting[0]] if max(simple) >= plainly.mean else []
+        if not every:
+            return ""
+        names = f" ({', '.join(dict.fromkeys(beaten))})" if beaten else ""
+        return (
+            f"In {len(beaten)} of {every} settings{names} the best learner of scikit-learn, which takes seconds, is at "
+            "least as good as a network trained plainly: have its row beside every network."
+        )
+
+    @property
+    def guarantee(self) -> str:
+        """What the verdicts are worth together."""
+        held, number = self.family, len(self.settings)
+        names = sorted({row.method for row in held})
+        return (
+            f"In each of {many(number, 'setting')}, the chance of any false verdict is at most 5 % over its methods "
+            f"(Holm, however often one looked), so up to {LEVEL * number:.1f} settings with one are to be expected; "
+            f"of {self.count('better') + self.count('worse')} verdicts better or worse, {len(held)} hold over all "
+            f"settings together{f' ({listed(names)})' if names else ''}."
+        )
+
+    def count(self, verdict: str) -> int:
+        """How many cells have a verdict."""
+        return sum(len(self.judged(method, verdict)) for method in self.methods)
+
+
+def _by_data(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Means by data set."""
+    found: dict[str, list[float]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return {name: statistics.fmean(values) for name, values in found.items()}
+
+
+def _design(row: Row) -> dict[str, float]:
+    """What the tree may ask of a setting."""
+    return {
+        "training examples": row.labels,
+        "classes": row.classes,
+        "examples per class": row.labels / row.classes,
+        "channels": row.channels,
+        "pixels or features": float(row.values),
+        "the model is pretrained": float(row.start == PRETRAINED),
+    }

@@ -1,0 +1,141 @@
+"""What an atlas knows: a line for every method in every setting, in one file that everything else is made from."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fallow.base import files
+from fallow.base.errors import RequestError
+
+if TYPE_CHECKING:
+    from fallow.atlas.places import Place
+    from fallow.comparison.run import Comparison
+
+SCRATCH, PRETRAINED = "scratch", "pretrained"
+YARDSTICK = "yardstick"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method in one setting: a data set, so many labels, and where training starts."""
+
+    data: str
+    labels: int
+    start: str  # "scratch" or "pretrained"
+    model: str
+    method: str
+    verdict: str  # against the controls of equal compute; "failed": it does not apply
+    seeds: int
+    mean: float | None  # test accuracy, as all shares from 0 to 1
+    training: float | None  # accuracy on training examples at the end
+    difference: float | None  # to the best control on validation
+    low: float | None
+    high: float | None
+    p: float | None  # sequential, after Holm's correction over the methods of the setting
+    classes: int
+    channels: int
+    values: int  # pixels or features
+    seconds: float | None  # of a run
+    measured: str  # by which version
+
+    @property
+    def setting(self) -> tuple[str, int, str]:
+        """Which column of the matrix it belongs to."""
+        return self.data, self.labels, self.start
+
+
+def gathered(place: Place, comparison: Comparison) -> list[Row]:
+    """The rows of a comparison."""
+    from fallow.core.record import versions
+    from fallow.models import starts_trained
+
+    data = next(iter(comparison.loaded.values()))
+    shape = data.shape
+    known: dict[str, Any] = {
+        "data": place.data,
+        "labels": data.describe()["sizes"]["train"],
+        "classes": len(data.classes),
+        "channels": shape[0] if len(shape) > 1 else 1,
+        "values": int(shape[-1] * shape[-2] if len(shape) > 2 else shape[-1]),
+        "measured": f"fallow {versions()['fallow']}",
+    }
+    found = []
+    for setting in comparison.findings().settings:
+        start = PRETRAINED if starts_trained(setting.model) else SCRATCH
+        for row in setting.rows:
+            against = row.to_control.difference if row.to_control is not None else None
+            found.append(
+                Row(
+                    start=start,
+                    model=setting.model,
+                    method=row.method,
+                    verdict=row.verdict,
+                    seeds=len(row.scores),
+                    mean=row.estimate.mean if row.estimate else None,
+                    training=row.training,
+                    difference=against.mean if against else None,
+                    low=against.low if against else None,
+                    high=against.high if against else None,
+                    p=row.standing.p if row.standing else None,
+                    seconds=row.seconds,
+                    **known,
+                )
+            )
+    for learner in comparison.yardsticks:
+        start = PRETRAINED if "lite0" in learner.name else SCRATCH
+        found.append(
+            Row(
+                start=start,
+                model="",
+                method=learner.name,
+                verdict=YARDSTICK,
+                seeds=len(learner.test),
+                mean=learner.mean,
+                training=None,
+                difference=None,
+                low=None,
+                high=None,
+                p=None,
+                seconds=None,
+                **known,
+            )
+        )
+    return found
+
+
+def text(rows: Iterable[Row]) -> bytes:
+    """As CSV; six digits are more than any seed moves."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [field.name for field in fields(Row)], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: round(v, 6) if isinstance(v, float) else v for key, v in asdict(row).items()})
+    return out.getvalue().encode()
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a file."""
+    kinds = {field.name: str(field.type) for field in fields(Row)}
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            return [
+                Row(**{key: _value(line[key], kind) for key, kind in kinds.items()}) for line in csv.DictReader(file)
+            ]
+    except (OSError, KeyError, ValueError, UnicodeDecodeError) as error:
+        raise RequestError(f"{path} is no file of an atlas ({error}): give the atlas.csv that one has left") from error
+
+
+def write(path: Path, rows: Sequence[Row]) -> None:
+    """Write them, whole or not at all."""
+    files.write(path, text(rows))
+
+
+def _value(text: str, kind: str) -> Any:
+    if not text and "None" in kind:
+        return None
+    return int(text) if kind == "int" else float(text) if kind.startswith("float") else text

@@ -1,0 +1,116 @@
+"""The comparisons of an atlas, one after another in folders of their own; interrupted, the same call goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fallow.atlas import rows as kept
+from fallow.atlas.places import Place
+from fallow.atlas.rows import Row
+from fallow.base.errors import RequestError
+from fallow.comparison.plan import METHODS, QUICK_SEEDS, SEEDS, Plan
+from fallow.models.lite0 import WHEEL
+from fallow.training.recipes import kind_of
+
+if TYPE_CHECKING:
+    from fallow.experiment import State
+
+SMALL = "scnn:width=8,dense=64,norm=batch"  # in quick atlases, of images and signals: a run takes seconds
+FEATURES = "lite0"
+PROBE = "probe"
+PICTURE = 0.01  # seconds that a pretrained network looks at a picture
+FILE = "atlas.csv"
+
+
+def survey(
+    places: Sequence[Place],
+    folder: Path,
+    *,
+    methods: Sequence[str] = METHODS,
+    seeds: int | None = None,
+    tune: int = 0,
+    quick: bool = False,
+    before: Sequence[Row] = (),
+    told: Callable[[str], None] | None = None,
+    watch: Callable[[State], None] | None = None,
+    **how: Any,
+) -> list[Row]:
+    """Compare the methods in every place; the rows of the whole atlas, those known ``before`` included.
+
+    Colour images get two settings: a network from scratch, and a head on the features of a pretrained one, if it is
+    installed. What was measured stays in ``folder``: other places are added by another call. ``how`` is for
+    :func:`fallow.comparison.execute`.
+    """
+    from fallow.comparison import execute
+
+    file = folder / FILE
+    whole = {(*row.setting, row.method): row for row in [*before, *(kept.read(file) if file.exists() else ())]}
+    for place in places:
+        done = execute(
+            plan(place, methods, seeds, tune, quick), folder / "comparisons" / place.name, told=told, watch=watch, **how
+        )
+        found = kept.gathered(place, done)
+        settings = {row.setting for row in found}
+        whole = {key: row for key, row in whole.items() if row.setting not in settings}
+        whole |= {(*row.setting, row.method): row for row in found}
+        kept.write(file, list(whole.values()))
+    return list(whole.values())
+
+
+def plan(place: Place, methods: Sequence[str], seeds: int | None = None, tune: int = 0, quick: bool = False) -> Plan:
+    """What is compared in a place: on the network that the data's recipe has, a small one where it is to be quick."""
+    data = loaded(place)
+    if data.target.kind != "classes":
+        raise RequestError(f"{place.source} has {data.target.kind}, and an atlas is of accuracies: compare it alone")
+    kind = kind_of(data.shape)
+    models = (SMALL if quick and kind in ("grey images", "colour images", "signals") else "auto",)
+    settings = {"metric": "accuracy"}  # one meaning in all columns, of classes that are balanced or not
+    if kind == "colour images" and find_spec(WHEEL) is not None:
+        models, settings = (*models, FEATURES), settings | {"freeze": "head"}
+        methods = (*methods, PROBE)
+    return Plan(
+        data=(place.source,), methods=tuple(methods), models=models, seeds=seeds or (QUICK_SEEDS if quick else SEEDS),
+        tune=tune, quick=quick, train=place.labels, as_=place.as_, refit=False, settings=settings,
+    )  # fmt: skip
+
+
+def loaded(place: Place) -> Any:
+    """The data of a place, with the first seed."""
+    from fallow.data import load
+
+    return load(place.source, train=place.labels, as_=place.as_, seed=0)
+
+
+def estimate(plans: Sequence[Plan]) -> list[float]:
+    """CPU seconds of every comparison if no method is dropped, by a few steps of each network on each data set.
+
+    A run looks at its test examples once, at a third of a pass; pretrained networks look at every picture once. What
+    trials of settings and yardsticks take is not in it.
+    """
+    from fallow.comparison.minutes import paces
+    from fallow.comparison.policy import runs
+    from fallow.comparison.recipes import with_recipes
+    from fallow.comparison.run import few
+    from fallow.comparison.work import read
+    from fallow.training.pace import FORWARD
+
+    known: dict[tuple[str, str], float] = {}
+    found = []
+    for asked in plans:
+        (source,) = asked.data
+        data = read(source, asked.first, asked.load_options())
+        here = with_recipes(asked, {source: data})
+        if any((source, model) not in known for model in here.models_of(source)):
+            known |= paces(here, {source: few(data, {"freeze": "head"})})
+        total = 0.0
+        for run in runs(replace(here, tune=0), {source: data}, {source: ""}):
+            batches = data.sizes["test"] / run.arguments["settings"]["batch_size"]
+            total += (run.cost + FORWARD * batches) * known[source, run.arguments["model"]]
+        if FEATURES in here.models:
+            total += PICTURE * (data.sizes["test"] + asked.seeds * (data.sizes["train"] + data.sizes["val"]))
+        found.append(total)
+    return found

@@ -1,0 +1,89 @@
+"""``fallow atlas [DATA …]``: which method helps where; many comparisons, one picture."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fallow.base.errors import RequestError
+from fallow.cli import options
+from fallow.cli.wrapper import answer, working
+
+
+def atlas(
+    data: Annotated[
+        list[str] | None, typer.Argument(help="data sets to add: bundled names or paths; without one, the atlas' own")
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="numbers of labels to train on, for the data sets named: 100,300 (default: all)")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="where mnist.npz, pets32.npz and the like are: six more data sets")
+    ] = None,
+    add_to: Annotated[
+        Path | None, typer.Option(help="the atlas.csv of another atlas, whose settings stand beside the new ones")
+    ] = None,
+    methods: Annotated[str | None, typer.Option(help="names with settings; default: those of fallow compare")] = None,
+    seeds: Annotated[int | None, typer.Option(help="at most this many per method (default 20; 4 with --quick)")] = None,
+    tune: Annotated[int, typer.Option(help="try this many settings for each runner, controls included")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="small networks and a quarter of the epochs")] = False,
+    engine: options.Engine = "local",
+    address: options.Address = None,
+    workers: options.Workers = None,
+    device: options.Device = "auto",
+    out: Annotated[Path, typer.Option(help="the atlas' folder; what it holds stays in the picture")] = Path("atlas"),
+    as_json: options.Json = False,
+) -> None:
+    """Compare the methods on many data sets at two sizes, and draw where which helps.
+
+    Interrupted, the same command resumes it; with data sets named, it adds them to the atlas in --out.
+    """
+    from dataclasses import asdict
+
+    import joblib
+
+    from fallow.atlas import rows as kept
+    from fallow.atlas.findings import Atlas
+    from fallow.atlas.page import write
+    from fallow.atlas.places import place as own
+    from fallow.atlas.places import places
+    from fallow.atlas.run import estimate, plan, survey
+    from fallow.cli.display import say, typed
+    from fallow.cli.live import Live
+    from fallow.comparison.plan import METHODS, split_names
+    from fallow.report.words import roughly
+
+    if labels is not None and not data:
+        raise RequestError("--labels is for data sets that are named: fallow atlas DATA --labels 100,300")
+    sizes = [_size(text) for text in labels.split(",")] if labels is not None else [None]
+    entered = METHODS if methods is None else tuple(split_names(methods))
+    before = [] if add_to is None else kept.read(add_to)
+    with working(out), Live() as live:
+        where = [own(source, size) for source in data for size in sizes] if data else places(data_dir, out)
+        fresh = [place for place in where if not (out / "comparisons" / place.name / "summary.csv").exists()]
+        seconds = estimate([plan(place, entered, seeds, tune, quick) for place in fresh])
+        for place, long in zip(fresh, seconds, strict=True):
+            say(f"{place.name}: {roughly(long)} of CPU time")
+        hands = workers or joblib.cpu_count()
+        say(f"{len(fresh)} of {len(where)} comparisons to run: {roughly(sum(seconds) / hands)} on {hands} workers")
+        found = survey(
+            where, out, methods=entered, seeds=seeds, tune=tune, quick=quick, before=before, told=say,
+            engine=engine, address=address, workers=workers, device=device,
+            watch=live.show if sys.stderr.isatty() else None,
+        )  # fmt: skip
+    drawn = Atlas(found)
+    page = write(out, drawn, typed())
+    answer(
+        {"rows": [asdict(row) for row in found], "sentences": drawn.sentences, "guarantee": drawn.guarantee},
+        as_json,
+        lambda: print("\n".join([*drawn.sentences, drawn.guarantee, f"report: {page}"])),
+    )
+
+
+def _size(text: str) -> int:
+    if not text.strip().isdigit() or int(text) < 1:
+        raise RequestError(f"--labels has {text!r}: give whole numbers, separated by commas")
+    return int(text)

@@ -1,0 +1,79 @@
+"""An atlas in small: two data sets are compared, a third is added, and what is done is not done again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fallow.atlas import made, run
+from fallow.atlas import rows as kept
+from fallow.atlas.places import Place, place, places
+from fallow.base.errors import RequestError
+from tests.comparison import small
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every comparison is the smallest there is, without yardsticks."""
+
+    def plan(here: Place, *_: Any) -> Any:
+        return small.plan(here.source, "ema", train=here.labels, refit=False)
+
+    monkeypatch.setattr(run, "plan", plan)
+    monkeypatch.setattr("fallow.comparison.yardsticks.measured", lambda *_: [])
+
+
+def test_places_are_added_and_kept(tmp_path: Path, tiny: None) -> None:
+    sources = [small.arrays(tmp_path / f"{name}.npz", seed=i) for i, name in enumerate("ab")]
+    first = run.survey([place(sources[0], 24), place(sources[0], 32)], tmp_path / "atlas", workers=1)
+    assert {row.setting for row in first} == {("a", 24, "scratch"), ("a", 32, "scratch")}
+    assert {row.method for row in first} == {"normal", "long", "ema"}
+    assert all(row.training is not None and row.seeds == 2 and row.measured.startswith("fallow ") for row in first)
+    before = small.state(tmp_path / "atlas" / "comparisons" / "a-24")
+    more = run.survey([place(sources[1], 24)], tmp_path / "atlas", workers=1)
+    assert {row.data for row in more} == {"a", "b"}
+    assert len(more) == 9
+    assert small.state(tmp_path / "atlas" / "comparisons" / "a-24") == before
+    beside = run.survey([place(sources[1], 24)], tmp_path / "other", before=first, workers=1)
+    assert {row.setting for row in beside} == {row.setting for row in more}
+    assert kept.read(tmp_path / "other" / run.FILE)[0].data == "a"
+
+
+def test_made_places_have_a_test_part_that_is_the_same_for_all_seeds(tmp_path: Path) -> None:
+    found = places(None, tmp_path)
+    assert len({each.data for each in found}) == 6
+    assert len(found) == 12
+    for each in found:
+        data = run.loaded(each)
+        assert (data.sizes["train"], data.overlap) == (each.labels, 0), each
+    with pytest.raises(RequestError, match=r"has no mnist\.npz"):
+        places(tmp_path, tmp_path)
+
+
+def test_characters_are_the_first_of_omniglot(tmp_path: Path) -> None:
+    y = np.repeat(np.arange(100, 125), 4)
+    np.savez(tmp_path / "o.npz", x_evaluation=np.zeros((100, 5, 5), np.uint8), y_evaluation=y)
+    x, classes = made.characters(tmp_path / "o.npz")
+    assert x.shape == (80, 5, 5)
+    assert classes.max() == 19
+
+
+def test_quick_plans_are_small_and_colour_has_features(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    for name, channels in (("grey", ()), ("colour", (3,))):
+        x = draw.integers(0, 255, (60, 16, 16, *channels)).astype(np.uint8)
+        np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(60) % 3)
+    grey, colour = (run.plan(place(str(tmp_path / f"{n}.npz"), 24), ["ema"], quick=True) for n in ("grey", "colour"))
+    assert grey.models == (run.SMALL,)
+    assert "probe" not in grey.methods
+    assert grey.seeds == 4
+    assert colour.models == (run.SMALL, "lite0")
+    assert "probe" in colour.methods
+    assert run.plan(place("synthetic", 40), ["ema"]).models == ("auto",)
+    assert run.estimate([grey])[0] > 0
+    np.savez(tmp_path / "numbers.npz", x=draw.normal(size=(60, 4)), y=draw.normal(size=60))
+    with pytest.raises(RequestError, match="an atlas is of accuracies"):
+        run.plan(place(str(tmp_path / "numbers.npz"), None), ["ema"])
