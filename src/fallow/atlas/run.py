@@ -67,8 +67,8 @@ def plan(place: Place, methods: Sequence[str], seeds: int | None = None, tune: i
     if data.target.kind != "classes":
         raise RequestError(f"{place.source} has {data.target.kind}, and an atlas is of accuracies: compare it alone")
     kind = kind_of(data.shape)
-    models = (SMALL if quick and kind in ("grey images", "colour images", "signals") else "auto",)
-    settings = {"metric": "accuracy"}  # one meaning in all columns, of classes that are balanced or not
+    models: tuple[str, ...] = (SMALL if quick and kind in ("grey images", "colour images", "signals") else "auto",)
+    settings: dict[str, Any] = {"metric": "accuracy"}  # one meaning in all columns, of classes that are balanced or not
     if kind == "colour images" and find_spec(WHEEL) is not None:
         models, settings = (*models, FEATURES), settings | {"freeze": "head"}
         methods = (*methods, PROBE)

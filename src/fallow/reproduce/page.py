@@ -10,13 +10,15 @@ from fallow.report.page import Page, Section
 from fallow.report.pieces import bullets, figure, paragraph, table
 from fallow.report.svg import beside
 from fallow.report.words import many, number, p_value
-from fallow.reproduce import TABLES
+from fallow.reproduce import TABLES, stored
 from fallow.reproduce.table import Table
 
 
 def write(folder: Path, found: Table, command: str = "") -> Path:
-    """Write NAME.json, NAME.svg and NAME.html; the path of the last."""
+    """Write NAME.csv, NAME.json, NAME.svg and NAME.html; the path of the last."""
     folder.mkdir(parents=True, exist_ok=True)
+    found.command = command or f"fallow reproduce {found.name}"
+    files.write(folder / f"{found.name}.csv", stored.text(found).encode())
     drawn = found.drawings()
     files.write_json(folder / f"{found.name}.json", found.describe())
     together = beside(drawn, 1, found.paper, ". ".join(drawing.says for drawing in drawn))
@@ -37,9 +39,13 @@ def write(folder: Path, found: Table, command: str = "") -> Path:
         sentence=sentence(found),
         sections=sections,
         facts=[many(len(found.cells), "number"), many(max(c.seeds for c in found.cells), "seed")],
-        command=command or f"fallow reproduce {found.name}",
+        command=found.command,
         versions=versions(),
-        beside={f"{found.name}.json": "every number", f"{found.name}.svg": "the figure"},
+        beside={
+            f"{found.name}.csv": "every number",
+            f"{found.name}.json": "the same",
+            f"{found.name}.svg": "the figure",
+        },
     )
     return page.write(folder / f"{found.name}.html")
 

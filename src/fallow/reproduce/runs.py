@@ -44,7 +44,8 @@ def reproduce(name: str, folder: Path, *, seeds: int | None = None, data_dir: Pa
     family = getattr(module, "FAMILY", name)  # tables that share their trainings may share a folder
     each = Runs(folder, data_dir, {"table": family, "fallow": versions()["fallow"]} | constants(module), how)
     table: Table = module.run(name, seeds or module.SEEDS, data_dir, each)
-    table.failed = each.failed
+    table.failed, table.seconds = each.failed, round(each.seconds, 1)
+    table.measured = f"fallow {versions()['fallow']}"
     return table
 
 
@@ -57,6 +58,7 @@ class Runs:
     identity: dict[str, Any]
     how: dict[str, Any]
     failed: dict[str, str] = field(default_factory=dict)  # the reasons, by the run's name
+    seconds: float = 0.0  # of all runs, those that an earlier call did included
 
     def __call__(self, work: Callable[..., Any], jobs: Mapping[Key, Sequence[Any]]) -> Found:
         """``work(folder, *arguments)`` for the arguments of every job; see :meth:`all`."""
@@ -77,6 +79,7 @@ class Runs:
                 raise RequestError(f"{path} is not there: --data-dir is a folder with {path.name} in it")
         identity = self.identity | {f"{path.name}'s digest": _content(path) for path in sorted(used)}
         found = run(grid(runs.values()), self.folder, identity=identity, device="cpu", what="table", **self.how)
+        self.seconds = sum(outcome.seconds for outcome in found.values())
         self.failed = {name: outcome.reason for name, outcome in found.items() if outcome.reason is not None}
         at = {key: found[run.name].value for key, run in runs.items() if run.name not in self.failed}
         seeds = list(dict.fromkeys(key[-1] for key in runs))

@@ -53,6 +53,9 @@ class Table:
     tests: list[dict[str, Any]] = field(default_factory=list)
     log: bool = False  # the figure's axis
     failed: dict[str, str] = field(default_factory=dict)  # runs that are missing, and why
+    command: str = ""  # what printed it
+    measured: str = ""  # with which version
+    seconds: float = 0.0  # of all its runs, one after another
 
     def describe(self) -> dict[str, Any]:
         """As plain values."""

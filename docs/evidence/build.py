@@ -1,0 +1,212 @@
+"""Write docs/evidence.md and the README's atlas from what is stored here.
+
+That is claims.toml, tables/*.csv, atlas.csv and sections/*.md.
+
+python docs/evidence/build.py                        the page
+python docs/evidence/build.py add reproduced/NAME    the tables of a folder that `fallow reproduce` left, then the page
+python docs/evidence/build.py add atlas              the rows and the picture that `fallow atlas` left, then the page
+
+A section is Markdown in which {{table NAME}}, {{claims PAPER}}, {{verdicts}}, {{without}} and {{atlas}} stand for what
+is made from the files. Nothing of the page is written by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from fallow.atlas import rows
+from fallow.atlas.findings import Atlas
+from fallow.atlas.page import markdown
+from fallow.base import toml
+from fallow.base.errors import FallowError, RequestError
+from fallow.reproduce import stored
+from fallow.reproduce.table import Table
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "evidence.md"
+TABLES, SECTIONS = HERE / "tables", HERE / "sections"
+ROWS, PICTURE = HERE / "atlas.csv", HERE / "atlas.svg"
+VERDICTS = ("holds", "does not hold here", "explained by", "could not be tried")
+KEYS = {"paper", "where", "claim", "tried", "command", "minutes", "theirs", "verdict", "why"}
+README = HERE.parents[1] / "README.md"
+START, END = "<!-- atlas: made by docs/evidence/build.py -->", "<!-- end of the atlas -->"
+PLACE = re.compile(r"\{\{(\w+)(?: ([\w.-]+))?\}\}")
+MADE = "<!-- made by docs/evidence/build.py: change the files in docs/evidence/, not this page -->\n\n"
+
+
+def claims() -> dict[str, Any]:
+    """What the papers claim, with our verdicts."""
+    return toml.read(HERE / "claims.toml", "list of claims")
+
+
+def table(name: str) -> Table:
+    """A stored table."""
+    return stored.read(TABLES / f"{name}.csv")
+
+
+def page() -> str:
+    """The whole page."""
+    whole = "\n\n".join(path.read_text("utf-8").strip() for path in sorted(SECTIONS.glob("*.md")))
+    made = {"table": _table, "claims": _claims, "verdicts": _verdicts, "without": _without, "atlas": _atlas}
+    return MADE + PLACE.sub(lambda found: made[found[1]](*filter(None, [found[2]])), whole) + "\n"
+
+
+def _table(name: str) -> str:
+    """As `fallow reproduce` prints it, with what it was measured with."""
+    found = table(name)
+    spent = f"; {minutes(found.seconds / 60)} of CPU time" if found.seconds else ""
+    return f"```\n{found}\n```\n\n`{found.command}`, measured with {found.measured}{spent}."
+
+
+def _claims(paper: str) -> str:
+    lines = ["| where | claim | tried | theirs | ours | verdict |", "|---|---|---|---|---|---|"]
+    for claim in claims()["claim"]:
+        if claim["paper"] == paper:
+            tried = f"{claim['tried']}: `{claim['command']}`, {cost(claim)}"
+            verdict = f"**{claim['verdict']}**{': ' if claim['verdict'] in VERDICTS[2:] else '; '}{claim['why']}"
+            cells = [_where(claim["where"]), claim["claim"], tried, claim["theirs"], ours(claim), verdict]
+            lines.append(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in cells)} |")
+    return "\n".join(lines)
+
+
+def _where(places: list[str]) -> str:
+    """Tables and figures in a few words.
+
+    >>> _where(["table 1", "table 2", "figure A.1"])
+    'tables 1, 2; figure A.1'
+    """
+    kinds: dict[str, list[str]] = {}
+    for place in places:
+        kind, _, name = place.partition(" ")
+        kinds.setdefault(kind, []).append(name)
+    return "; ".join(f"{kind}{'s' * (len(names) > 1)} {', '.join(names)}" for kind, names in kinds.items())
+
+
+def ours(claim: dict[str, Any]) -> str:
+    """Our number: the cells of a stored table, or words with the page that has them."""
+    if "cells" not in claim:
+        link = f" ([there]({claim['see']}))" if claim.get("see", PAGE.name) != PAGE.name else ""
+        return f"{claim['ours']}{link}" if "ours" in claim else "–"
+    found = table(claim["table"])
+    at = {(c.row, c.column): c for c in found.cells}
+    digits = 1 if found.unit == "%" else 3
+    said = []
+    for name in claim["cells"]:
+        row, _, column = name.partition(" | ")
+        if (row, column) not in at:
+            raise RequestError(f"{claim['table']} has no cell {name!r}, which claims.toml names: {list(at)}")
+        c = at[row, column]
+        said.append(f"{row}, {column}: {c.ours:.{digits}f}" + (f" ± {c.spread:.{digits}f}" if c.seeds > 1 else ""))
+    return f"{'; '.join(said)} ({found.measured})".replace(": -", ": −")
+
+
+def cost(claim: dict[str, Any]) -> str:
+    """CPU time: what the stored table took, or what is expected."""
+    taken = table(claim["table"]).seconds / 60 if "table" in claim else 0.0
+    return minutes(taken) if taken else f"about {minutes(claim['minutes'])}"
+
+
+def minutes(count: float) -> str:
+    """A time in words."""
+    if count >= 2880:
+        return f"{count / 1440:.0f} days"
+    if count >= 90:
+        return f"{count / 60:.1f} hours".replace(".0 ", " ")
+    return "a minute" if count < 1.5 else f"{count:.0f} minutes"
+
+
+def _verdicts() -> str:
+    found = claims()
+    counts = {paper: Counter(c["verdict"] for c in found["claim"] if c["paper"] == paper) for paper in found["papers"]}
+    lines = [f"| | {' | '.join(VERDICTS)} | claims |", "|---|" + "---|" * (len(VERDICTS) + 1)]
+    for paper, each in counts.items():
+        lines.append(f"| {paper} | {' | '.join(str(each[v]) for v in VERDICTS)} | {each.total()} |")
+    whole = sum(counts.values(), Counter())
+    lines.append(f"| all | {' | '.join(str(whole[v]) for v in VERDICTS)} | {whole.total()} |")
+    return "\n".join(lines)
+
+
+def _without() -> str:
+    return "; ".join(f"{where}: {why}" for where, why in claims()["without"].items()) + "."
+
+
+def _atlas() -> str:
+    """The picture, what to do with it, and the tables behind it."""
+    if not ROWS.exists():
+        return "It has not been run at a size worth publishing."
+    atlas = Atlas(rows.read(ROWS))
+    return f"![{atlas.sentences[0]}](evidence/{PICTURE.name})\n\n{markdown(atlas)}"
+
+
+def readme() -> str:
+    """The README with the picture of the atlas in its first screen, once there is one."""
+    before, _, rest = README.read_text("utf-8").partition(START)
+    _, _, after = rest.partition(END)
+    shown = ""
+    if ROWS.exists():
+        atlas = Atlas(rows.read(ROWS))
+        picture = f"![Where does which method help?](docs/evidence/{PICTURE.name})"
+        use = "Find the column most like your data, and enter what has a ▲ there: `fallow compare DATA --methods …`."
+        shown = "\n".join([picture, "", " ".join(atlas.sentences[:2]), f"{use} [The atlas](docs/atlas.md)", ""])
+    return f"{before}{START}\n{shown}{END}{after}"
+
+
+def add(folder: Path) -> list[Path]:
+    """Take what a command left: the files that were written here."""
+    if (folder / ROWS.name).is_file():
+        return [Path(shutil.copy(folder / file.name, file)) for file in (ROWS, PICTURE)]
+    found = [folder] if folder.is_file() else sorted(folder.glob("*.csv")) or sorted(folder.glob("*.json"))
+    if not found:
+        raise RequestError(f"{folder} holds no table: give a folder that fallow reproduce or fallow atlas has left")
+    written = []
+    for path in found:
+        made = stored.read(path) if path.suffix == ".csv" else stored.of(json.loads(path.read_text("utf-8")))
+        made.measured = " ".join(filter(None, [made.measured, _commit()]))
+        made.command = _public(made.command or f"fallow reproduce {made.name}")
+        written.append(TABLES / f"{made.name}.csv")
+        written[-1].write_text(stored.text(made), "utf-8")
+    return written
+
+
+def _commit() -> str:
+    """The commit of the working tree that a table is added to, which is about what measured it."""
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
+    )
+    return f"(commit {done.stdout.strip()})" if done.returncode == 0 else ""
+
+
+def _public(command: str) -> str:
+    """A command without the paths of the machine that it ran on, nor what changes no number.
+
+    >>> _public("fallow reproduce fam-rte --data-dir /home/me/data --out /tmp/x --workers 2 --seeds 3")
+    'fallow reproduce fam-rte --data-dir DIR --seeds 3'
+    """
+    command = re.sub(r"--data-dir[ =]\S+", "--data-dir DIR", command)
+    return re.sub(r" --(?:out|workers|engine|address)[ =]\S+| --(?:quiet|json)\b", "", command)
+
+
+def main(words: list[str]) -> None:
+    """Add what is named, and write the page."""
+    if words and (words[0] != "add" or len(words) < 2):
+        raise RequestError("python docs/evidence/build.py [add FOLDER …]")
+    for name in words[1:]:
+        for path in add(Path(name)):
+            print(path)
+    for path, text in ((PAGE, page()), (README, readme())):
+        path.write_text(text, "utf-8")
+        print(path)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except FallowError as error:
+        sys.exit(str(error))

@@ -1,0 +1,111 @@
+"""The page of evidence is what its script makes of the stored results, and every claim has a command that exists."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer
+
+from fallow.base.errors import RequestError
+from fallow.cli.main import app
+from fallow.comparison.plan import split_names
+from fallow.methods import build as method
+from fallow.reproduce import TABLES, stored
+from fallow.reproduce.page import write
+from fallow.reproduce.table import Cell, Table
+
+ROOT = Path(__file__).parents[1]
+VERBS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("evidence_build", ROOT / "docs" / "evidence" / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build = load()
+FOUND = build.claims()
+CLAIMS = FOUND["claim"]
+
+
+def commands() -> list[str]:
+    inside = [text for claim in CLAIMS for text in re.findall(r"(?:^|: )(fallow [^;]*)", claim["why"])]
+    spoken = [text for text in inside if " of fallow " not in text and not text.startswith("fallow train with")]
+    return [*dict.fromkeys([claim["command"] for claim in CLAIMS] + spoken)]
+
+
+def test_the_committed_page_is_what_the_script_writes() -> None:
+    assert (ROOT / "docs" / "evidence.md").read_text("utf-8") == build.page(), "python docs/evidence/build.py"
+    assert (ROOT / "README.md").read_text("utf-8") == build.readme(), "python docs/evidence/build.py"
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim['paper']}-{claim['claim'][:30]}")
+def test_a_claim_is_whole(claim: dict[str, Any]) -> None:
+    assert set(claim) >= build.KEYS
+    assert set(claim) <= {*build.KEYS, "table", "cells", "ours", "see"}
+    assert claim["verdict"] in build.VERDICTS
+    assert claim["verdict"] == "could not be tried" or "cells" in claim or {"ours", "see"} <= set(claim)
+    assert ("table" in claim) == ("cells" in claim)
+    assert "see" not in claim or (ROOT / "docs" / claim["see"]).exists()
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_exists(command: str) -> None:
+    fallow, verb, *words = shlex.split(command)
+    assert fallow == "fallow"
+    options = {name for each in VERBS[verb].params for name in each.opts if name.startswith("--")}
+    given = [word.partition("=")[0] for word in words if word.startswith("--")]
+    assert set(given) <= options
+    if verb == "reproduce":
+        assert words[0] in TABLES
+    for option in {"--methods", "--method"} & set(given):
+        for name in split_names(words[words.index(option) + 1]):
+            method(name)
+
+
+def test_no_table_and_no_figure_is_left_out() -> None:
+    for paper, everything in FOUND["papers"].items():
+        named = {where for claim in CLAIMS if claim["paper"] == paper for where in claim["where"]}
+        named |= {where.partition(", ")[2] for where in FOUND["without"] if where.startswith(f"{paper}, ")}
+        assert set(everything) <= named, paper
+
+
+@pytest.mark.parametrize("path", sorted(build.TABLES.glob("*.csv")), ids=lambda path: path.stem)
+def test_a_stored_table_says_what_it_is(path: Path) -> None:
+    found = stored.read(path)
+    assert found.name == path.stem
+    assert found.cells
+    assert found.measured
+    assert shlex.split(found.command)[2] in TABLES
+    assert stored.text(found) == path.read_text("utf-8")
+
+
+def test_a_folder_is_added_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "tables"
+    kept.mkdir()
+    monkeypatch.setattr(build, "TABLES", kept)
+    cells = [Cell("LW", "α = 1", 72.3, 71.0, 2.0, 3, True), Cell("BL", "α = 1", None, 50.0, 1.0, 3, None)]
+    made = Table("lw-table1", "LW, table 1", cells, remarks=["a: b"], tests=[{"claim": "LW", "p": 0.1, "p_holm": 0.2}])
+    made.measured, made.seconds = "fallow 0", 90.0
+    write(tmp_path / "reproduced", made, "fallow reproduce lw-table1 --data-dir /somebody/else --out x --seeds 3")
+    (written,) = build.add(tmp_path / "reproduced")
+    found = stored.read(written)
+    assert found.cells == cells
+    assert str(found) == str(made)
+    assert found.command == "fallow reproduce lw-table1 --data-dir DIR --seeds 3"
+    (tmp_path / "reproduced" / "lw-table1.csv").unlink()  # what an earlier version left
+    assert stored.read(build.add(tmp_path / "reproduced")[0]).cells == cells
+    assert "a minute of CPU time" not in build._table("lw-table1")
+    assert "2 minutes of CPU time" in build._table("lw-table1")
+    with pytest.raises(RequestError, match="holds no table"):
+        build.add(kept / "nothing")
