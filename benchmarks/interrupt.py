@@ -32,7 +32,7 @@ ARGUMENTS = {
     "--labels --same 3",
 }
 KILLS = {"race": 10}  # of each other verb half as many
-TIMES = ("seconds", "out", "file")  # what no two folders share
+TIMES = ("seconds", "out", "file", "command")  # what no two folders share
 
 
 def table(out: Path) -> Any:

@@ -38,7 +38,7 @@ KEYS = {"paper", "where", "claim", "tried", "command", "minutes", "theirs", "ver
 README = HERE.parents[1] / "README.md"
 START, END = "<!-- atlas: made by docs/evidence/build.py -->", "<!-- end of the atlas -->"
 PLACE = re.compile(r"\{\{(\w+)(?: ([\w.-]+))?\}\}")
-MADE = "<!-- made by docs/evidence/build.py: change the files in docs/evidence/, not this page -->\n\n"
+MADE = "<!-- made by docs/evidence/build.py: change the files in docs/evidence/, not this page -->"
 
 
 def claims() -> dict[str, Any]:
@@ -55,7 +55,7 @@ def page() -> str:
     """The whole page."""
     whole = "\n\n".join(path.read_text("utf-8").strip() for path in sorted(SECTIONS.glob("*.md")))
     made = {"table": _table, "claims": _claims, "verdicts": _verdicts, "without": _without, "atlas": _atlas}
-    return MADE + PLACE.sub(lambda found: made[found[1]](*filter(None, [found[2]])), whole) + "\n"
+    return f"{PLACE.sub(lambda found: made[found[1]](*filter(None, [found[2]])), whole)}\n\n{MADE}\n"
 
 
 def _table(name: str) -> str:

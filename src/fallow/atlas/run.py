@@ -72,9 +72,10 @@ def plan(place: Place, methods: Sequence[str], seeds: int | None = None, tune: i
     if kind == "colour images" and find_spec(WHEEL) is not None:
         models, settings = (*models, FEATURES), settings | {"freeze": "head"}
         methods = (*methods, PROBE)
+    most = QUICK_SEEDS if quick else SEEDS
     return Plan(
-        data=(place.source,), methods=tuple(methods), models=models, seeds=seeds or (QUICK_SEEDS if quick else SEEDS),
-        tune=tune, quick=quick, train=place.labels, as_=place.as_, refit=False, settings=settings,
+        data=(place.source,), methods=tuple(methods), models=models, seeds=most if seeds is None else seeds, tune=tune,
+        quick=quick, train=place.labels, as_=place.as_, refit=False, settings=settings,
     )  # fmt: skip
 
 
