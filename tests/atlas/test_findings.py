@@ -12,20 +12,20 @@ from fallow.atlas import rows as kept
 from fallow.atlas.drawing import drawing
 from fallow.atlas.findings import Atlas
 from fallow.atlas.page import beats, markdown, matrix, write
-from fallow.atlas.rows import Row
+from fallow.atlas.rows import Judgement
 from fallow.base.errors import RequestError
 
 
-def row(data: str, labels: int, method: str, mean: float, verdict: str = "undecided", **more: object) -> Row:
+def row(data: str, labels: int, method: str, mean: float, verdict: str = "undecided", **more: object) -> Judgement:
     difference = None if verdict in ("control", "yardstick", "failed") else mean - 0.8
     known: dict = {
         "start": "scratch", "model": "scnn", "seeds": 5, "training": 1.0, "low": None, "high": None, "p": 1.0,
         "classes": 10, "channels": 1, "values": 784, "seconds": 1.0, "measured": "fallow 0", "difference": difference,
     }  # fmt: skip
-    return Row(data=data, labels=labels, method=method, mean=mean, verdict=verdict, **known | more)  # type: ignore[arg-type]
+    return Judgement(data=data, labels=labels, method=method, mean=mean, verdict=verdict, **known | more)  # type: ignore[arg-type]
 
 
-def world() -> list[Row]:
+def world() -> list[Judgement]:
     """Six data sets at two sizes: mixup is always above long, sam always below; in colour there are features, too."""
     found = []
     for i, data in enumerate("abcdef"):

@@ -11,7 +11,7 @@ import pytest
 
 from fallow.atlas import made, run
 from fallow.atlas import rows as kept
-from fallow.atlas.places import Place, place, places
+from fallow.atlas.sites import Site, site, sites
 from fallow.base.errors import RequestError
 from tests.comparison import small
 
@@ -20,7 +20,7 @@ from tests.comparison import small
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every comparison is the smallest there is, without yardsticks."""
 
-    def plan(here: Place, *_: Any) -> Any:
+    def plan(here: Site, *_: Any) -> Any:
         return small.plan(here.source, "ema", train=here.labels, refit=False)
 
     monkeypatch.setattr(run, "plan", plan)
@@ -29,26 +29,26 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_places_are_added_and_kept(tmp_path: Path, tiny: None) -> None:
     sources = [small.arrays(tmp_path / f"{name}.npz", seed=i) for i, name in enumerate("ab")]
-    first = run.survey([place(sources[0], 24)], tmp_path / "atlas", workers=1)
+    first = run.survey([site(sources[0], 24)], tmp_path / "atlas", workers=1)
     assert {(*row.setting, row.method) for row in first} == {("a", 24, "scratch", m) for m in ("normal", "long", "ema")}
     assert all(row.training is not None and row.seeds == 2 and row.measured.startswith("fallow ") for row in first)
     before = small.state(tmp_path / "atlas" / "comparisons" / "a-24")
     published = [dataclasses.replace(row, data="c") for row in first]
-    more = run.survey([place(sources[1], 24)], tmp_path / "atlas", before=published, workers=1)
+    more = run.survey([site(sources[1], 24)], tmp_path / "atlas", before=published, workers=1)
     assert [row.data for row in more] == [name for name in "cab" for _ in range(3)]
     assert small.state(tmp_path / "atlas" / "comparisons" / "a-24") == before
     assert len(kept.read(tmp_path / "atlas" / run.FILE)) == 9
 
 
 def test_made_places_have_a_test_part_that_is_the_same_for_all_seeds(tmp_path: Path) -> None:
-    found = places(None, tmp_path)
+    found = sites(None, tmp_path)
     assert len({each.data for each in found}) == 6
     assert len(found) == 12
     for each in found:
         data = run.loaded(each)
         assert (data.sizes["train"], data.overlap) == (each.labels, 0), each
     with pytest.raises(RequestError, match=r"has no mnist\.npz"):
-        places(tmp_path, tmp_path)
+        sites(tmp_path, tmp_path)
 
 
 def test_characters_are_the_first_of_omniglot(tmp_path: Path) -> None:
@@ -64,14 +64,14 @@ def test_quick_plans_are_small_and_colour_has_features(tmp_path: Path) -> None:
     for name, channels in (("grey", ()), ("colour", (3,))):
         x = draw.integers(0, 255, (60, 16, 16, *channels)).astype(np.uint8)
         np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(60) % 3)
-    grey, colour = (run.plan(place(str(tmp_path / f"{n}.npz"), 24), ["ema"], quick=True) for n in ("grey", "colour"))
+    grey, colour = (run.plan(site(str(tmp_path / f"{n}.npz"), 24), ["ema"], quick=True) for n in ("grey", "colour"))
     assert grey.models == (run.SMALL,)
     assert "probe" not in grey.methods
     assert grey.seeds == 4
     assert colour.models == (run.SMALL, "lite0")
     assert "probe" in colour.methods
-    assert run.plan(place("synthetic", 40), ["ema"]).models == ("auto",)
+    assert run.plan(site("synthetic", 40), ["ema"]).models == ("auto",)
     assert run.estimate([grey])[0] > 0
     np.savez(tmp_path / "numbers.npz", x=draw.normal(size=(60, 4)), y=draw.normal(size=60))
     with pytest.raises(RequestError, match="an atlas is of accuracies"):
-        run.plan(place(str(tmp_path / "numbers.npz"), None), ["ema"])
+        run.plan(site(str(tmp_path / "numbers.npz"), None), ["ema"])

@@ -6,8 +6,8 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from fallow.atlas.findings import Atlas, Setting
-from fallow.atlas.rows import PRETRAINED, Row
+from fallow.atlas.findings import Atlas, Column
+from fallow.atlas.rows import PRETRAINED, Judgement
 from fallow.report.svg import Drawing, group, text
 from fallow.report.tags import tag
 from fallow.report.words import SIGNS, many, points
@@ -48,7 +48,7 @@ def _head(atlas: Atlas) -> str:
     )
 
 
-def _columns(settings: list[Setting]) -> tuple[dict[Setting, float], float]:
+def _columns(settings: list[Column]) -> tuple[dict[Column, float], float]:
     """Where every setting's column begins, and where the last ends."""
     found, x = {}, LEFT
     for _, same in groupby(settings, key=lambda setting: (setting[0], setting[2])):
@@ -59,7 +59,7 @@ def _columns(settings: list[Setting]) -> tuple[dict[Setting, float], float]:
     return found, x - GAP
 
 
-def _cell(row: Row | None, x: float, y: float) -> Markup:
+def _cell(row: Judgement | None, x: float, y: float) -> Markup:
     if row is None or row.difference is None:
         return text(x + WIDE / 2, y + 14, "·", "soft", "middle")
     kind = KINDS.get(row.verdict, "quiet")

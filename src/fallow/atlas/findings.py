@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from fallow.atlas.rows import PRETRAINED, SCRATCH, YARDSTICK, Row
+from fallow.atlas.rows import PRETRAINED, SCRATCH, YARDSTICK, Judgement
 from fallow.comparison.race import BASELINE, plain
 from fallow.comparison.tree import Tree, grow
 from fallow.evaluate.statistics import significance
@@ -19,17 +19,17 @@ PLAINLY = "long"  # the same compute spent plainly
 PROBE = "probe"
 VERDICTS = ("better", "worse", "no different", "undecided")
 
-Setting = tuple[str, int, str]  # data, labels, start
+Column = tuple[str, int, str]  # data, labels, start
 
 
 @dataclass(frozen=True)
 class Atlas:
     """The rows of all settings; from scratch first, then those that start from a pretrained network."""
 
-    rows: Sequence[Row]
+    rows: Sequence[Judgement]
 
     @cached_property
-    def settings(self) -> list[Setting]:
+    def settings(self) -> list[Column]:
         """The columns of the matrix."""
         order = list(dict.fromkeys(row.data for row in self.rows))
         raced = {row.setting for row in self.rows if row.verdict != YARDSTICK}
@@ -42,15 +42,15 @@ class Atlas:
         return sorted(asked, key=lambda method: -self.gain(method) if self.judged(method) else 0.0)
 
     @cached_property
-    def _at(self) -> dict[tuple[str, Setting], Row]:
+    def _at(self) -> dict[tuple[str, Column], Judgement]:
         return {(row.method, row.setting): row for row in self.rows}
 
-    def at(self, method: str, setting: Setting) -> Row | None:
+    def at(self, method: str, setting: Column) -> Judgement | None:
         """A cell of the matrix; None where the method does not apply."""
         row = self._at.get((method, setting))
         return None if row is None or row.verdict == "failed" else row
 
-    def judged(self, method: str, verdict: str | None = None) -> list[Row]:
+    def judged(self, method: str, verdict: str | None = None) -> list[Judgement]:
         """The cells of a method that have a difference, or those with a verdict."""
         here = [row for setting in self.settings if (row := self.at(method, setting)) is not None]
         return [row for row in here if row.difference is not None and verdict in (None, row.verdict)]
@@ -62,7 +62,7 @@ class Atlas:
         return statistics.fmean(_by_data((row.data, row.difference or 0.0) for row in own).values())
 
     @property
-    def family(self) -> list[Row]:
+    def family(self) -> list[Judgement]:
         """Verdicts that hold over all settings together, too: Holm within a setting, Bonferroni over settings."""
         every = [row for method in self.methods for row in self.judged(method)]
         allowed = LEVEL / max(1, len(self.settings))
@@ -96,7 +96,7 @@ class Atlas:
             designs.append(_design(here[0]))
         return grow(designs, winners)
 
-    def _mean(self, method: str, setting: Setting) -> float | None:
+    def _mean(self, method: str, setting: Column) -> float | None:
         row = self.at(method, setting)
         return None if row is None else row.mean
 
@@ -185,7 +185,7 @@ def _by_data(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
     return {name: statistics.fmean(values) for name, values in found.items()}
 
 
-def _design(row: Row) -> dict[str, float]:
+def _design(row: Judgement) -> dict[str, float]:
     """What the tree may ask of a setting."""
     return {
         "training examples": row.labels,

@@ -52,8 +52,8 @@ def beats(draw: np.random.Generator, n: int) -> tuple[Any, Any]:
     y, t = draw.integers(0, 4, n)[:, None], np.linspace(0, 1, 160)
     at = 0.45 + 0.05 * draw.normal(size=(n, 1))
 
-    def wave(place: Any, width: Any) -> Any:
-        return np.exp(-(((t - place) / width) ** 2))
+    def wave(middle: Any, width: Any) -> Any:
+        return np.exp(-(((t - middle) / width) ** 2))
 
     peak = wave(at, np.where(y == 1, 0.026, 0.012)) - 0.2 * wave(at - 0.03, 0.01) - 0.25 * wave(at + 0.03, 0.012)
     before, after = 0.15 * (y != 2) * wave(at - 0.16, 0.025), np.where(y == 3, -0.25, 0.3) * wave(at + 0.25, 0.05)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fallow.atlas.drawing import drawing
-from fallow.atlas.findings import Atlas, Setting
-from fallow.atlas.rows import PRETRAINED, Row
+from fallow.atlas.findings import Atlas, Column
+from fallow.atlas.rows import PRETRAINED, Judgement
 from fallow.base import files
 from fallow.core.record import versions
 from fallow.report.page import Page, Section
@@ -67,7 +67,7 @@ def beats(atlas: Atlas) -> list[list[str]]:
     return [["", *methods], *([row, *(marks.get((row, column), "") for column in methods)] for row in methods)]
 
 
-def named(setting: Setting) -> str:
+def named(setting: Column) -> str:
     """As the head of a column."""
     data, labels, start = setting
     return f"{data} {labels}{' features' if start == PRETRAINED else ''}"
@@ -81,14 +81,14 @@ def _marks(atlas: Atlas) -> str:
     )
 
 
-def _cell(row: Row | None) -> str:
+def _cell(row: Judgement | None) -> str:
     if row is None or row.difference is None:
         return "·"
     sign = "" if row.verdict == "undecided" else f"{SIGNS.get(row.verdict, '')} "
     return f"{sign}{points(row.difference)}"
 
 
-def _mean(row: Row | None) -> str:
+def _mean(row: Judgement | None) -> str:
     return "" if row is None else percent(row.mean)
 
 

@@ -13,7 +13,7 @@ from fallow.base import files
 from fallow.base.errors import RequestError
 
 if TYPE_CHECKING:
-    from fallow.atlas.places import Place
+    from fallow.atlas.sites import Site
     from fallow.comparison.run import Comparison
 
 SCRATCH, PRETRAINED = "scratch", "pretrained"
@@ -21,7 +21,7 @@ YARDSTICK = "yardstick"
 
 
 @dataclass(frozen=True)
-class Row:
+class Judgement:
     """One method in one setting: a data set, so many labels, and where training starts."""
 
     data: str
@@ -49,7 +49,7 @@ class Row:
         return self.data, self.labels, self.start
 
 
-def gathered(place: Place, comparison: Comparison) -> list[Row]:
+def gathered(site: Site, comparison: Comparison) -> list[Judgement]:
     """The rows of a comparison."""
     from fallow.core.record import versions
     from fallow.models import starts_trained
@@ -57,7 +57,7 @@ def gathered(place: Place, comparison: Comparison) -> list[Row]:
     data = next(iter(comparison.loaded.values()))
     shape = data.shape
     known: dict[str, Any] = {
-        "data": place.data,
+        "data": site.data,
         "labels": data.describe()["sizes"]["train"],
         "classes": len(data.classes),
         "channels": shape[0] if len(shape) > 1 else 1,
@@ -70,7 +70,7 @@ def gathered(place: Place, comparison: Comparison) -> list[Row]:
         for row in setting.rows:
             against = row.to_control.difference if row.to_control is not None else None
             found.append(
-                Row(
+                Judgement(
                     start=start,
                     model=setting.model,
                     method=row.method,
@@ -89,7 +89,7 @@ def gathered(place: Place, comparison: Comparison) -> list[Row]:
     for learner in comparison.yardsticks:
         start = PRETRAINED if "lite0" in learner.name else SCRATCH
         found.append(
-            Row(
+            Judgement(
                 start=start,
                 model="",
                 method=learner.name,
@@ -108,29 +108,30 @@ def gathered(place: Place, comparison: Comparison) -> list[Row]:
     return found
 
 
-def text(rows: Iterable[Row]) -> bytes:
+def text(rows: Iterable[Judgement]) -> bytes:
     """As CSV; six digits are more than any seed moves."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, [field.name for field in fields(Row)], lineterminator="\n")
+    writer = csv.DictWriter(out, [field.name for field in fields(Judgement)], lineterminator="\n")
     writer.writeheader()
     for row in rows:
         writer.writerow({key: round(v, 6) if isinstance(v, float) else v for key, v in asdict(row).items()})
     return out.getvalue().encode()
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> list[Judgement]:
     """The rows of a file."""
-    kinds = {field.name: str(field.type) for field in fields(Row)}
+    kinds = {field.name: str(field.type) for field in fields(Judgement)}
     try:
         with open(path, newline="", encoding="utf-8") as file:
             return [
-                Row(**{key: _value(line[key], kind) for key, kind in kinds.items()}) for line in csv.DictReader(file)
+                Judgement(**{key: _value(line[key], kind) for key, kind in kinds.items()})
+                for line in csv.DictReader(file)
             ]
     except (OSError, KeyError, ValueError, UnicodeDecodeError) as error:
         raise RequestError(f"{path} is no file of an atlas ({error}): give the atlas.csv that one has left") from error
 
 
-def write(path: Path, rows: Sequence[Row]) -> None:
+def write(path: Path, rows: Sequence[Judgement]) -> None:
     """Write them, whole or not at all."""
     files.write(path, text(rows))
 

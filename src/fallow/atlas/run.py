@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fallow.atlas import rows as kept
-from fallow.atlas.places import Place
-from fallow.atlas.rows import Row
+from fallow.atlas.rows import Judgement
+from fallow.atlas.sites import Site
 from fallow.base.errors import RequestError
 from fallow.comparison.plan import METHODS, QUICK_SEEDS, SEEDS, Plan
 from fallow.models.lite0 import WHEEL
@@ -27,33 +27,33 @@ FILE = "atlas.csv"
 
 
 def survey(
-    places: Sequence[Place],
+    sites: Sequence[Site],
     folder: Path,
     *,
     methods: Sequence[str] = METHODS,
     seeds: int | None = None,
     tune: int = 0,
     quick: bool = False,
-    before: Sequence[Row] = (),
+    before: Sequence[Judgement] = (),
     told: Callable[[str], None] | None = None,
     watch: Callable[[State], None] | None = None,
     **how: Any,
-) -> list[Row]:
-    """Compare the methods in every place; the rows of the whole atlas, those known ``before`` included.
+) -> list[Judgement]:
+    """Compare the methods in every site; the rows of the whole atlas, those known ``before`` included.
 
     Colour images get two settings: a network from scratch, and a head on the features of a pretrained one, if it is
-    installed. What was measured stays in ``folder``: other places are added by another call. ``how`` is for
+    installed. What was measured stays in ``folder``: other sites are added by another call. ``how`` is for
     :func:`fallow.comparison.execute`.
     """
     from fallow.comparison import execute
 
     file = folder / FILE
     whole = {(*row.setting, row.method): row for row in [*before, *(kept.read(file) if file.exists() else ())]}
-    for place in places:
+    for site in sites:
         done = execute(
-            plan(place, methods, seeds, tune, quick), folder / "comparisons" / place.name, told=told, watch=watch, **how
+            plan(site, methods, seeds, tune, quick), folder / "comparisons" / site.name, told=told, watch=watch, **how
         )
-        found = kept.gathered(place, done)
+        found = kept.gathered(site, done)
         settings = {row.setting for row in found}
         whole = {key: row for key, row in whole.items() if row.setting not in settings}
         whole |= {(*row.setting, row.method): row for row in found}
@@ -61,11 +61,11 @@ def survey(
     return list(whole.values())
 
 
-def plan(place: Place, methods: Sequence[str], seeds: int | None = None, tune: int = 0, quick: bool = False) -> Plan:
-    """What is compared in a place: on the network that the data's recipe has, a small one where it is to be quick."""
-    data = loaded(place)
+def plan(site: Site, methods: Sequence[str], seeds: int | None = None, tune: int = 0, quick: bool = False) -> Plan:
+    """What is compared in a site: on the network that the data's recipe has, a small one where it is to be quick."""
+    data = loaded(site)
     if data.target.kind != "classes":
-        raise RequestError(f"{place.source} has {data.target.kind}, and an atlas is of accuracies: compare it alone")
+        raise RequestError(f"{site.source} has {data.target.kind}, and an atlas is of accuracies: compare it alone")
     kind = kind_of(data.shape)
     models: tuple[str, ...] = (SMALL if quick and kind in ("grey images", "colour images", "signals") else "auto",)
     settings: dict[str, Any] = {"metric": "accuracy"}  # one meaning in all columns, of classes that are balanced or not
@@ -74,16 +74,16 @@ def plan(place: Place, methods: Sequence[str], seeds: int | None = None, tune: i
         methods = (*methods, PROBE)
     most = QUICK_SEEDS if quick else SEEDS
     return Plan(
-        data=(place.source,), methods=tuple(methods), models=models, seeds=most if seeds is None else seeds, tune=tune,
-        quick=quick, train=place.labels, as_=place.as_, refit=False, settings=settings,
+        data=(site.source,), methods=tuple(methods), models=models, seeds=most if seeds is None else seeds, tune=tune,
+        quick=quick, train=site.labels, as_=site.as_, refit=False, settings=settings,
     )  # fmt: skip
 
 
-def loaded(place: Place) -> Any:
-    """The data of a place, with the first seed."""
+def loaded(site: Site) -> Any:
+    """The data of a site, with the first seed."""
     from fallow.data import load
 
-    return load(place.source, train=place.labels, as_=place.as_, seed=0)
+    return load(site.source, train=site.labels, as_=site.as_, seed=0)
 
 
 def estimate(plans: Sequence[Plan]) -> list[float]:

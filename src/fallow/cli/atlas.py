@@ -48,9 +48,9 @@ def atlas(
     from fallow.atlas import rows as kept
     from fallow.atlas.findings import Atlas
     from fallow.atlas.page import write
-    from fallow.atlas.places import place as own
-    from fallow.atlas.places import places
     from fallow.atlas.run import estimate, plan, survey
+    from fallow.atlas.sites import site as own
+    from fallow.atlas.sites import sites
     from fallow.cli.display import say, typed
     from fallow.cli.live import Live
     from fallow.comparison.plan import METHODS, split_names
@@ -62,11 +62,11 @@ def atlas(
     entered = METHODS if methods is None else tuple(split_names(methods))
     before = [] if add_to is None else kept.read(add_to)
     with working(out), Live() as live:
-        where = [own(source, size) for source in data for size in sizes] if data else places(data_dir, out)
-        fresh = [place for place in where if not (out / "comparisons" / place.name / "summary.csv").exists()]
-        seconds = estimate([plan(place, entered, seeds, tune, quick) for place in fresh])
-        for place, long in zip(fresh, seconds, strict=True):
-            say(f"{place.name}: {roughly(long)} of CPU time")
+        where = [own(source, size) for source in data for size in sizes] if data else sites(data_dir, out)
+        fresh = [site for site in where if not (out / "comparisons" / site.name / "summary.csv").exists()]
+        seconds = estimate([plan(site, entered, seeds, tune, quick) for site in fresh])
+        for site, long in zip(fresh, seconds, strict=True):
+            say(f"{site.name}: {roughly(long)} of CPU time")
         hands = workers or joblib.cpu_count()
         say(f"{len(fresh)} of {len(where)} comparisons to run: {roughly(sum(seconds) / hands)} on {hands} workers")
         found = survey(

@@ -1,4 +1,4 @@
-"""The places of an atlas: data sets, each with two numbers of labels to train on."""
+"""The sites of an atlas: data sets, each with two numbers of labels to train on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DRAWN = {"synthetic": (100, 300)}  # bundled, and new for every seed
 
 
 @dataclass(frozen=True)
-class Place:
+class Site:
     """A data set with so many labels to train on; all that it has, where nothing is said."""
 
     data: str
@@ -54,18 +54,18 @@ class Place:
     def name(self) -> str:
         """For its folder and its column.
 
-        >>> Place("mnist", "data/mnist.npz", 300).name
+        >>> Site("mnist", "data/mnist.npz", 300).name
         'mnist-300'
         """
         return f"{self.data}-{self.labels or 'all'}"
 
 
-def places(data_dir: Path | None, folder: Path) -> list[Place]:
+def sites(data_dir: Path | None, folder: Path) -> list[Site]:
     """Those of the published atlas: what can be made, and with ``data_dir`` the files that it must hold."""
-    found = [Place(name, name, labels) for name, both in DRAWN.items() for labels in both]
+    found = [Site(name, name, labels) for name, both in DRAWN.items() for labels in both]
     for name, each in MADE.items():
         written = made.write(folder / "data" / f"{name}.npz", each.arrays(), each.test)
-        found += [Place(name, str(written), labels, each.as_) for labels in each.labels]
+        found += [Site(name, str(written), labels, each.as_) for labels in each.labels]
     if data_dir is None:
         return found
     home = expanded(data_dir)
@@ -73,12 +73,12 @@ def places(data_dir: Path | None, folder: Path) -> list[Place]:
         raise RequestError(f"{home} has no {missing[0]}.npz: leave --data-dir out, or name the data sets to add")
     both, test = CHARACTERS
     written = made.write(folder / "data" / "omniglot20.npz", made.characters(home / f"{OMNIGLOT}.npz"), test)
-    found += [Place("omniglot20", str(written), labels) for labels in both]
-    return found + [Place(name, str(home / f"{name}.npz"), labels) for name, two in FILES.items() for labels in two]
+    found += [Site("omniglot20", str(written), labels) for labels in both]
+    return found + [Site(name, str(home / f"{name}.npz"), labels) for name, two in FILES.items() for labels in two]
 
 
-def place(source: str, labels: int | None) -> Place:
+def site(source: str, labels: int | None) -> Site:
     """A data set of the user's own."""
     from fallow.data import bundled
 
-    return Place(source if bundled(source) else expanded(source).resolve().stem, source, labels)
+    return Site(source if bundled(source) else expanded(source).resolve().stem, source, labels)
