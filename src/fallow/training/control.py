@@ -16,7 +16,7 @@ from fallow.base.numbers import MOST, require_whole
 from fallow.core import loop
 from fallow.core.context import Context
 from fallow.core.method import Method
-from fallow.data.environments import Environment
+from fallow.data.environments import Environment, EnvironmentStream
 from fallow.evaluate.statistics import Estimate, interval
 from fallow.methods.fewshot.acting import ActingMAML
 from fallow.methods.fewshot.fewshot import learner_of
@@ -148,7 +148,7 @@ def _returns(ctx: Context, learner: ActingMAML, place: Environment, steps: int) 
         "test", batch_size=ctx.settings.batch_size, seed=ctx.settings.seed, device=ctx.device,
         rank=ctx.engine.global_rank, world=ctx.engine.world_size, kind=next(ctx.model.parameters()).dtype,
     )  # fmt: skip
-    assert stream is not None
+    assert isinstance(stream, EnvironmentStream)
     mine = torch.cat([learner.returns(place, drawn, steps) for drawn in stream.ordered()], 1).double()
     first, _ = stream.mine(place.test_tasks)
     whole = mine.new_zeros(steps + 1, place.test_tasks)

@@ -116,21 +116,9 @@ class Environment(Tasks):
         outputs = torch.cat([mean, policy.log_std.expand_as(mean)], -1)
         return Trajectories(torch.stack(seen, 2), actions, torch.stack(rewards, 2), outputs)
 
-    def stream(
-        self,
-        split: str,
-        *,
-        batch_size: int,
-        seed: int,
-        device: torch.device | str = "cpu",
-        rank: int = 0,
-        world: int = 1,
-        kind: torch.dtype = torch.float32,
-    ) -> EnvironmentStream | None:
-        count = {"train": None, "val": self.val_tasks, "test": self.test_tasks}[split]
-        if count == 0:
-            return None
-        return EnvironmentStream(self, split, batch_size, count, seed, torch.device(device), rank, world, kind)
+    @property
+    def streams(self) -> type[TaskStream]:
+        return EnvironmentStream
 
     def meet(self, split: str, first: int, count: int, seed: int | None = None) -> Drawn:
         """The tasks ``first`` to ``first + count`` of a split, the same ones at every call."""

@@ -116,7 +116,12 @@ class Tasks:
         count = {"train": None, "val": self.val_tasks, "test": self.test_tasks}[split]
         if count == 0:
             return None
-        return TaskStream(self, split, batch_size, count, seed, torch.device(device), rank, world, kind)
+        return self.streams(self, split, batch_size, count, seed, torch.device(device), rank, world, kind)
+
+    @property
+    def streams(self) -> type[TaskStream]:
+        """What a split is iterated by."""
+        return TaskStream
 
     @property
     def recipe(self) -> TaskRecipe:
