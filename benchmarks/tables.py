@@ -66,14 +66,14 @@ def far(run: Path, table: Path, target: str) -> float:
     """The largest difference between what a run recorded for its test rows and what its model says of the raw file."""
     from fallow import Predictor
     from fallow.core.record import RunFolder
-    from fallow.data import load
+    from fallow.data import Examples, load
     from fallow.data.sources.table import read_cells
 
     kept, predictor, data = RunFolder(run).outputs(), Predictor(run, "last"), load(table, target=target)
     assert predictor.table is not None
     encoded = predictor.table.encode(predictor.table.raw(read_cells(table)))
     rows = {tuple(row): place for place, row in enumerate(encoded.tolist())}  # equal rows have equal answers
-    assert isinstance(data.test, torch.utils.data.Dataset)
+    assert isinstance(data.test, Examples)
     places = [rows[tuple(row)] for row in data.test.x.tolist()]
     said = [predictor.target.decode(predictor.logits(encoded[places]))]
     return float((said[0] - predictor.target.decode(kept["test_last"])).abs().max())
