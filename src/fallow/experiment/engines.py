@@ -114,7 +114,11 @@ def _thread() -> Iterator[Pool]:
 
 @contextmanager
 def _processes(count: int) -> Iterator[Pool]:
-    """Processes that end with the experiment; a pool that lost one is replaced."""
+    """Processes, of which a pool that lost one is replaced.
+
+    They wait a few seconds for the next experiment of this process, which then need not start its own (trials, a race
+    and the winner's last training follow one another); where one fails or is stopped, they end at once.
+    """
     environment = {f"{library}_NUM_THREADS": "1" for library in THREADS}
     pools: list[Any] = []
 
@@ -129,13 +133,12 @@ def _processes(count: int) -> Iterator[Pool]:
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "A worker stopped", UserWarning)  # loky replaces one that has grown
-        done = False
         try:
             yield Pool(count, submit, (BrokenProcessPool,), os.getpid())
-            done = True
-        finally:
+        except BaseException:
             for pool in pools:
-                pool.shutdown(wait=True, kill_workers=not done)
+                pool.shutdown(wait=True, kill_workers=True)
+            raise
 
 
 @contextmanager
