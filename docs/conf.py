@@ -26,7 +26,7 @@ extensions = [
 ]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-exclude_patterns = ["_report", "gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "**/README.txt", "evidence/*"]
+exclude_patterns = ["_report", "gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "**/README.txt", "evidence/**"]
 suppress_warnings = ["config.cache"]  # sphinx-gallery's settings hold functions
 
 autodoc_typehints = "signature"

@@ -7,13 +7,14 @@ python docs/evidence/build.py add reproduced/NAME    the tables of a folder that
 python docs/evidence/build.py add atlas              the rows and the picture that `fallow atlas` left, then the page
 
 A section is Markdown in which {{table NAME}}, {{claims PAPER}}, {{verdicts}}, {{without}} and {{atlas}} stand for what
-is made from the files. Nothing of the page is written by hand.
+is made from the files; a table that no section names is shown at the end. Nothing of the page is written by hand.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from fallow.atlas.findings import Atlas
 from fallow.atlas.page import markdown
 from fallow.base import toml
 from fallow.base.errors import FallowError, RequestError
+from fallow.reproduce import TABLES as TABLES_OF
 from fallow.reproduce import stored
 from fallow.reproduce.table import Table
 
@@ -54,8 +56,17 @@ def table(name: str) -> Table:
 def page() -> str:
     """The whole page."""
     whole = "\n\n".join(path.read_text("utf-8").strip() for path in sorted(SECTIONS.glob("*.md")))
+    shown = {name for what, name in PLACE.findall(whole) if what == "table"}
+    if rest := [path.stem for path in sorted(TABLES.glob("*.csv")) if path.stem not in shown]:
+        whole += "\n\n## More tables\n\n" + "\n\n".join(f"{_head(name)}\n\n{{{{table {name}}}}}" for name in rest)
     made = {"table": _table, "claims": _claims, "verdicts": _verdicts, "without": _without, "atlas": _atlas}
     return f"{PLACE.sub(lambda found: made[found[1]](*filter(None, [found[2]])), whole)}\n\n{MADE}\n"
+
+
+def _head(name: str) -> str:
+    """What a table shows, where no section says it."""
+    of = shlex.split(table(name).command)[2]
+    return f"{TABLES_OF[of].paper}: {TABLES_OF[of].shows}."
 
 
 def _table(name: str) -> str:

@@ -33,8 +33,10 @@ def test_places_are_added_and_kept(tmp_path: Path, tiny: None) -> None:
     assert {(*row.setting, row.method) for row in first} == {("a", 24, "scratch", m) for m in ("normal", "long", "ema")}
     assert all(row.training is not None and row.seeds == 2 and row.measured.startswith("fallow ") for row in first)
     before = small.state(tmp_path / "atlas" / "comparisons" / "a-24")
+    heard: list[str] = []
     published = [dataclasses.replace(row, data="c") for row in first]
-    more = run.survey([site(sources[1], 24)], tmp_path / "atlas", before=published, workers=1)
+    more = run.survey([site(sources[1], 24)], tmp_path / "atlas", before=published, workers=1, told=heard.append)
+    assert heard[-1].startswith("1 of 1, b-24: On b, no method is shown to beat long")
     assert [row.data for row in more] == [name for name in "cab" for _ in range(3)]
     assert small.state(tmp_path / "atlas" / "comparisons" / "a-24") == before
     assert len(kept.read(tmp_path / "atlas" / run.FILE)) == 9

@@ -14,6 +14,7 @@ from fallow.base.errors import RequestError
 
 if TYPE_CHECKING:
     from fallow.atlas.sites import Site
+    from fallow.comparison.findings import Findings
     from fallow.comparison.run import Comparison
 
 SCRATCH, PRETRAINED = "scratch", "pretrained"
@@ -49,8 +50,8 @@ class Judgement:
         return self.data, self.labels, self.start
 
 
-def gathered(site: Site, comparison: Comparison) -> list[Judgement]:
-    """The rows of a comparison."""
+def gathered(site: Site, comparison: Comparison, findings: Findings) -> list[Judgement]:
+    """The rows of a comparison and what was found by it."""
     from fallow.core.record import versions
     from fallow.models import starts_trained
 
@@ -65,7 +66,7 @@ def gathered(site: Site, comparison: Comparison) -> list[Judgement]:
         "measured": f"fallow {versions()['fallow']}",
     }
     found = []
-    for setting in comparison.findings().settings:
+    for setting in findings.settings:
         start = PRETRAINED if starts_trained(setting.model) else SCRATCH
         for row in setting.rows:
             against = row.to_control.difference if row.to_control is not None else None

@@ -42,22 +42,25 @@ def survey(
     """Compare the methods in every site; the rows of the whole atlas, those known ``before`` included.
 
     Colour images get two settings: a network from scratch, and a head on the features of a pretrained one, if it is
-    installed. What was measured stays in ``folder``: other sites are added by another call. ``how`` is for
-    :func:`fallow.comparison.execute`.
+    installed. What was measured stays in ``folder``: other sites are added by another call. ``told`` hears what came
+    out of each; ``how`` is for :func:`fallow.comparison.execute`.
     """
     from fallow.comparison import execute
 
     file = folder / FILE
     whole = {(*row.setting, row.method): row for row in [*before, *(kept.read(file) if file.exists() else ())]}
-    for site in sites:
+    for number, site in enumerate(sites, 1):
         done = execute(
             plan(site, methods, seeds, tune, quick), folder / "comparisons" / site.name, told=told, watch=watch, **how
         )
-        found = kept.gathered(site, done)
+        findings = done.findings()
+        found = kept.gathered(site, done, findings)
         settings = {row.setting for row in found}
         whole = {key: row for key, row in whole.items() if row.setting not in settings}
         whole |= {(*row.setting, row.method): row for row in found}
         kept.write(file, list(whole.values()))
+        if told is not None:
+            told(f"{number} of {len(sites)}, {site.name}: {findings.sentence}")
     return list(whole.values())
 
 
