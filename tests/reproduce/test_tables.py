@@ -38,6 +38,7 @@ from fallow.reproduce import (
     lw_tables,
     seal_ascent,
     seal_diagnosed,
+    seal_large,
     seal_tables,
     semi_ood,
 )
@@ -69,6 +70,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"rate": (0.03,), "decay": (1e-5,), "dropout": (0.0,), "start": ("he",)}
     monkeypatch.setattr(lw_budget, "GRID", lw_budget.GRID | few)
     monkeypatch.setattr(seal_tables, "EPOCHS", 2)
+    for name, value in {"MODEL": "mlp:hidden=4,4", "SPLIT": "auto", "TRAIN": 24, "EPOCHS": 1}.items():
+        monkeypatch.setattr(seal_large, name, value)
     monkeypatch.setattr(seal_ascent, "EPOCHS", 4)
     monkeypatch.setattr(seal_ascent, "GENERATIONS", 2)
     monkeypatch.setattr(seal_ascent, "MODEL", "mlp:hidden=4,4")
@@ -145,6 +148,7 @@ ALIKE = (
     "fam-shapes-small",
     "l2f-fc100",
     "l2f-cifarfs",
+    "seal-table7-large",
 )  # as those without, or as one that runs elsewhere
 
 
@@ -168,6 +172,12 @@ def test_each_table_runs_and_says_what_agrees(name, tmp_path: Path, monkeypatch,
     data = ["--data-dir", str(small_images(tmp_path, monkeypatch))] if pictured else []
     if TABLES[name].module in ("seal_transfer", "seal_table3"):
         data = ["--data-dir", str(small_transfer(tmp_path, monkeypatch))]
+    if TABLES[name].module == "seal_large":
+        x = np.random.default_rng(0).integers(0, 255, (60, 8, 8, 3)).astype(np.uint8)
+        np.savez(
+            tmp_path / "cifar100_sub.npz", x_train=x, y_train=np.arange(60) % 3, x_test=x, y_test=np.arange(60) % 3
+        )
+        data = ["--data-dir", str(tmp_path)]
     if name == "fam-rte":
         pytest.importorskip("transformers")
     if name in ("fam-shapes", "fam-rte"):
