@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 import typer
 
+from fallow.atlas import rows
+from fallow.atlas.findings import Atlas
+from fallow.atlas.page import write as draw
 from fallow.base.errors import RequestError
 from fallow.cli.main import app
 from fallow.comparison.plan import split_names
@@ -19,6 +22,7 @@ from fallow.methods import build as method
 from fallow.reproduce import TABLES, stored
 from fallow.reproduce.page import write
 from fallow.reproduce.table import Cell, Table
+from tests.atlas.test_findings import world
 
 ROOT = Path(__file__).parents[1]
 VERBS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -109,3 +113,20 @@ def test_a_folder_is_added_by_one_command(tmp_path: Path, monkeypatch: pytest.Mo
     assert "2 minutes of CPU time" in build._table("lw-table1")
     with pytest.raises(RequestError, match="holds no table"):
         build.add(kept / "nothing")
+
+
+def test_an_atlas_comes_into_the_page_and_into_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "ROWS", tmp_path / "kept" / "atlas.csv")
+    monkeypatch.setattr(build, "PICTURE", tmp_path / "kept" / "atlas.svg")
+    assert "has not been run" in build._atlas()
+    assert build.readme().partition(build.START)[2].startswith(f"\n{build.END}")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "atlas").mkdir()
+    rows.write(tmp_path / "atlas" / "atlas.csv", world())
+    draw(tmp_path / "atlas", Atlas(world()))
+    build.add(tmp_path / "atlas")
+    assert "| mixup |" in build._atlas()
+    shown = build.readme().partition(build.START)[2].partition(build.END)[0]
+    assert "docs/evidence/atlas.svg" in shown
+    assert "try mixup" in shown
+    assert (tmp_path / "kept" / "atlas.svg").exists()
