@@ -12,6 +12,8 @@ import fallow
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 
+sys.path.insert(0, str(HERE))
+
 project = "fallow"
 author = "the fallow developers"
 copyright = "the fallow developers"
@@ -23,6 +25,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_gallery.gen_gallery",
+    "links",
 ]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3

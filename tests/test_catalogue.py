@@ -31,6 +31,12 @@ def test_no_row_is_of_another_method() -> None:
     assert set(PAGES) == set(REGISTRY)
 
 
+def test_the_readmes_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^):#]+)", README)
+    assert "docs/compare.md" in links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
 def test_every_public_name_is_there() -> None:
     assert len(fallow.__all__) == len(set(fallow.__all__))
     for name in fallow.__all__:
