@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 from fallow.experiment import State
 from fallow.training import fit as fitting
+from tests.comparison import two_nodes
 from tests.comparison.small import plan, ran, results
 
 CLUSTER = {"train": 60, "models": ["scnn:width=4,dense=16"], "seeds": 1}
@@ -51,3 +55,23 @@ def test_clusters_give_the_same_numbers(
     assert [o.reason for o in done.entries.values()] == [None] * 3
     assert shown[-1] == len(done.runs) == 3
     assert results(out) == whole
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.xdist_group("clusters")
+def test_a_machine_that_is_killed_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is that of this machine alone, and no epoch was trained twice."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("GATE", str(tmp_path / "gate"))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'src'}")
+    words = [sys.executable, "-m", "tests.comparison.two_nodes", str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "gate").exists(), "it ended before both were at work"
+    ran(two_nodes.asked(), tmp_path / "whole")
+    assert results(tmp_path / "out") == results(tmp_path / "whole")
+    for metrics in tmp_path.glob("whole/runs/*/metrics.jsonl"):
+        there = tmp_path / "out" / metrics.relative_to(tmp_path / "whole")
+        assert len(there.read_text().splitlines()) == len(metrics.read_text().splitlines())
