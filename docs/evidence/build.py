@@ -4,6 +4,7 @@ That is claims.toml, tables/*.csv, atlas.csv and sections/*.md.
 
 python docs/evidence/build.py                        the page
 python docs/evidence/build.py add reproduced/NAME    the tables of a folder that `fallow reproduce` left, then the page
+python docs/evidence/build.py add FOLDER … --measured 'commit 1fd46eb'      where it is not the commit at hand
 python docs/evidence/build.py add atlas              the rows and the picture that `fallow atlas` left, then the page
 
 A section is Markdown in which {{table NAME}}, {{claims PAPER}}, {{verdicts}}, {{without}} and {{atlas}} stand for what
@@ -72,7 +73,7 @@ def _head(name: str) -> str:
 def _table(name: str) -> str:
     """As `fallow reproduce` prints it, with what it was measured with."""
     found = table(name)
-    spent = f"; {minutes(found.seconds / 60)} of CPU time" if found.seconds else ""
+    spent = f"; its runs took {minutes(found.seconds / 60)}, one after another" if found.seconds else ""
     return f"```\n{found}\n```\n\n`{found.command}`, measured with {found.measured}{spent}."
 
 
@@ -119,9 +120,9 @@ def ours(claim: dict[str, Any]) -> str:
 
 
 def cost(claim: dict[str, Any]) -> str:
-    """CPU time: what the stored table took, or what is expected."""
+    """What the runs of the stored table took, one after another on a busy machine, or the CPU time to expect."""
     taken = table(claim["table"]).seconds / 60 if "table" in claim else 0.0
-    return minutes(taken) if taken else f"about {minutes(claim['minutes'])}"
+    return f"took {minutes(taken)}" if taken else f"about {minutes(claim['minutes'])}"
 
 
 def minutes(count: float) -> str:
@@ -169,8 +170,8 @@ def readme() -> str:
     return f"{before}{START}\n{shown}{END}{after}"
 
 
-def add(folder: Path) -> list[Path]:
-    """Take what a command left: the files that were written here."""
+def add(folder: Path, measured: str = "") -> list[Path]:
+    """Take what a command left: the files that were written here. ``measured`` says by which version, else this one."""
     if (folder / ROWS.name).is_file():
         return [Path(shutil.copy(folder / file.name, file)) for file in (ROWS, PICTURE)]
     found = [folder] if folder.is_file() else sorted(folder.glob("*.csv")) or sorted(folder.glob("*.json"))
@@ -179,7 +180,7 @@ def add(folder: Path) -> list[Path]:
     written = []
     for path in found:
         made = stored.read(path) if path.suffix == ".csv" else stored.of(json.loads(path.read_text("utf-8")))
-        made.measured = " ".join(filter(None, [made.measured, _commit()]))
+        made.measured = measured or " ".join(filter(None, [made.measured, _commit()]))
         made.command = _public(made.command or f"fallow reproduce {made.name}")
         written.append(TABLES / f"{made.name}.csv")
         written[-1].write_text(stored.text(made), "utf-8")
@@ -206,10 +207,12 @@ def _public(command: str) -> str:
 
 def main(words: list[str]) -> None:
     """Add what is named, and write the page."""
-    if words and (words[0] != "add" or len(words) < 2):
-        raise RequestError("python docs/evidence/build.py [add FOLDER …]")
-    for name in words[1:]:
-        for path in add(Path(name)):
+    measured = words.pop() if "--measured" in words[-2:-1] else ""
+    folders = [Path(word) for word in words[1:] if word != "--measured"]
+    if words and (words[0] != "add" or not folders):
+        raise RequestError("python docs/evidence/build.py [add FOLDER … [--measured 'commit 1fd46eb']]")
+    for folder in folders:
+        for path in add(folder, measured):
             print(path)
     for path, text in ((PAGE, page()), (README, readme())):
         path.write_text(text, "utf-8")
