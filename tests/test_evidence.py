@@ -114,6 +114,30 @@ def test_a_folder_is_added_by_one_command(tmp_path: Path, monkeypatch: pytest.Mo
         build.add(kept / "nothing")
 
 
+@pytest.mark.parametrize("path", sorted(build.COMPARISONS.glob("*.csv")), ids=lambda path: path.stem)
+def test_a_stored_comparison_says_how_to_repeat_it(path: Path) -> None:
+    first, second, *_ = path.read_text("utf-8").splitlines()
+    test_a_command_exists(first.removeprefix("# command: "))
+    assert re.match(r"# measured: \S", second)
+
+
+def test_a_comparison_is_added_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "COMPARISONS", tmp_path / "kept")
+    made = tmp_path / "mine"
+    made.mkdir()
+    (made / "plan.toml").write_text('data = ["/x/a.npz"]\nmethods = ["long", "llf"]\nseeds = 5\n')
+    names = build.compared.COLUMNS
+    row = dict.fromkeys(names, "") | {"data": "a", "model": "mlp", "method": "llf", "verdict": "better", "seeds": "5"}
+    row |= {"mean": "0.81234567", "control_to": "long", "control_difference": "0.02", "control_low": "0.01"}
+    row |= {"control_high": "0.03", "control_p_holm": "0.012"}
+    (made / "summary.csv").write_text("\n".join([",".join(names), ",".join(row[name] for name in names)]))
+    (written,) = build.add(made, "commit 1")
+    assert written.name == "mine.csv"
+    shown = build._comparison("mine")
+    assert "`fallow compare a.npz --methods llf --seeds 5`, measured with commit 1" in shown
+    assert "| llf | 5 | 81.2 |  |  | +2.0 (+1.0 to +3.0) long | 0.012 | better |  |" in shown
+
+
 def test_an_atlas_comes_into_the_page_and_into_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "ROWS", tmp_path / "kept" / "atlas.csv")
     monkeypatch.setattr(build, "PICTURE", tmp_path / "kept" / "atlas.svg")

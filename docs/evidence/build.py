@@ -4,11 +4,13 @@ That is claims.toml, tables/*.csv, atlas.csv and sections/*.md.
 
 python docs/evidence/build.py                        the page
 python docs/evidence/build.py add reproduced/NAME    the tables of a folder that `fallow reproduce` left, then the page
+python docs/evidence/build.py add comparisons/NAME   what `fallow compare` left, then the page
 python docs/evidence/build.py add FOLDER … --measured 'commit 1fd46eb'      where it is not the commit at hand
 python docs/evidence/build.py add atlas              the rows and the picture that `fallow atlas` left, then the page
 
-A section is Markdown in which {{table NAME}}, {{claims PAPER}}, {{verdicts}}, {{without}} and {{atlas}} stand for what
-is made from the files; a table that no section names is shown at the end. Nothing of the page is written by hand.
+A section is Markdown in which {{table NAME}}, {{comparison NAME}}, {{claims PAPER}}, {{verdicts}}, {{without}} and
+{{atlas}} stand for what is made from the files; what no section names is shown at the end. Nothing of the page is
+written by hand.
 """
 
 from __future__ import annotations
@@ -33,8 +35,11 @@ from fallow.reproduce import stored
 from fallow.reproduce.table import Table
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+import compared  # noqa: E402
+
 PAGE = HERE.parent / "evidence.md"
-TABLES, SECTIONS = HERE / "tables", HERE / "sections"
+TABLES, SECTIONS, COMPARISONS = HERE / "tables", HERE / "sections", HERE / "comparisons"
 ROWS, PICTURE = HERE / "atlas.csv", HERE / "atlas.svg"
 VERDICTS = ("holds", "does not hold here", "explained by", "could not be tried")
 KEYS = {"paper", "where", "claim", "tried", "command", "minutes", "theirs", "verdict", "why"}
@@ -60,7 +65,17 @@ def page() -> str:
     shown = {name for what, name in PLACE.findall(whole) if what == "table"}
     if rest := [path.stem for path in sorted(TABLES.glob("*.csv")) if path.stem not in shown]:
         whole += "\n\n## More tables\n\n" + "\n\n".join(f"{_head(name)}\n\n{{{{table {name}}}}}" for name in rest)
-    made = {"table": _table, "claims": _claims, "verdicts": _verdicts, "without": _without, "atlas": _atlas}
+    shown = {name for what, name in PLACE.findall(whole) if what == "comparison"}
+    if rest := [path.stem for path in sorted(COMPARISONS.glob("*.csv")) if path.stem not in shown]:
+        whole += "\n\n## More comparisons\n\n" + "\n\n".join(f"{{{{comparison {name}}}}}" for name in rest)
+    made = {
+        "table": _table,
+        "comparison": _comparison,
+        "claims": _claims,
+        "verdicts": _verdicts,
+        "without": _without,
+        "atlas": _atlas,
+    }
     return f"{PLACE.sub(lambda found: made[found[1]](*filter(None, [found[2]])), whole)}\n\n{MADE}\n"
 
 
@@ -75,6 +90,10 @@ def _table(name: str) -> str:
     found = table(name)
     spent = f"; its runs took {minutes(found.seconds / 60)}, one after another" if found.seconds else ""
     return f"```\n{found}\n```\n\n`{found.command}`, measured with {found.measured}{spent}."
+
+
+def _comparison(name: str) -> str:
+    return compared.markdown(COMPARISONS / f"{name}.csv")
 
 
 def _claims(paper: str) -> str:
@@ -174,6 +193,11 @@ def add(folder: Path, measured: str = "") -> list[Path]:
     """Take what a command left: the files that were written here. ``measured`` says by which version, else this one."""
     if (folder / ROWS.name).is_file():
         return [Path(shutil.copy(folder / file.name, file)) for file in (ROWS, PICTURE)]
+    if (folder / "summary.csv").is_file():
+        COMPARISONS.mkdir(exist_ok=True)
+        path = COMPARISONS / f"{folder.resolve().name}.csv"
+        path.write_text(compared.text(folder, measured or _commit().strip("()")), "utf-8")
+        return [path]
     found = [folder] if folder.is_file() else sorted(folder.glob("*.csv")) or sorted(folder.glob("*.json"))
     if not found:
         raise RequestError(f"{folder} holds no table: give a folder that fallow reproduce or fallow atlas has left")
