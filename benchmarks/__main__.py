@@ -12,7 +12,7 @@ NAMES = {
     "methods": "every method against an ordinary step (three minutes)",
     "compare": "a comparison with one and with two workers, and against a bare loop (eight minutes)",
     "interrupt": "compare, tune, semi, reproduce killed at random moments: the share that ends the same (15 minutes)",
-    "adapters": "steps in Lightning and in Hugging Face's Trainer with a method against plain ones (two minutes)",
+    "adapters": "steps in Lightning and in Hugging Face's Trainer with a method against plain ones (four minutes)",
     "flatness": "steps of fam and sam against a plain one, and the memory of fam (three minutes)",
     "shapes": "steps of fam on the 64×8 layer of the autoencoder of shapes against a plain one (two minutes)",
     "hypergradient": "a hypergradient against betty, torchopt and a textbook's loop (two minutes)",

@@ -145,7 +145,7 @@ def measure(repetitions: int | None = None) -> dict[str, Any]:
     times: dict[str, dict[str, list[float]]] = {
         name: {"cpu": [], "wall": []} for pair in pairs.values() for name in pair
     }
-    for turn in range(repetitions or 10):
+    for turn in range(repetitions or 6):
         for host, method in [(host, method) for host in hosts for method in METHODS]:
             both = [(method, f"{host} {method}"), ("plain", f"{host} plain beside {method}")]
             for trained, name in both if turn % 2 else both[::-1]:
