@@ -560,7 +560,7 @@ def test_a_checkpoint_that_did_not_count_passes_is_still_read(data: str, tmp_pat
 
 @pytest.mark.parametrize("score", ["last", "best"])
 def test_the_best_model_is_the_winners(score: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fallow.comparison.yardsticks.measured", lambda *_: [])  # a network, whatever they reach
+    monkeypatch.setattr("fallow.comparison.yardsticks.measured", lambda *_, **__: [])  # a network, whatever they reach
     how: dict[str, Any] = {"models": ["mlp:hidden=32"], "settings": {"epochs": 4}, "refit": False}
     asked = plan("digits", "ema", train=120, score=score, **how)
     done = ran(asked, tmp_path / "out")

@@ -32,7 +32,7 @@ def data(tmp_path: Path) -> str:
 @pytest.fixture
 def networks(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no yardstick."""
-    monkeypatch.setattr(learners, "measured", lambda *_: [])
+    monkeypatch.setattr(learners, "measured", lambda *_, **__: [])
 
 
 def record(out: Path) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def test_probabilities_are_calibrated_by_the_judged_networks_validation(data: st
 @pytest.mark.parametrize("name", ["logistic", "extra trees"])
 def test_a_yardstick_is_kept_as_tensors(name: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = learners.measured
-    monkeypatch.setattr(learners, "measured", lambda *given: [row for row in measured(*given) if row.name == name])
+    monkeypatch.setattr(learners, "measured", lambda *a, **k: [row for row in measured(*a, **k) if row.name == name])
     asked, out = plan(data, "ema", settings={"lr": 1e-6}), tmp_path / "out"  # networks that learn nothing
     done = ran(asked, out)
     winner = done.findings().winner

@@ -212,7 +212,7 @@ def execute(
         )
         seconds = (experiment.store.read("seconds") or 0.0) + comparison.state.seconds()
         experiment.store.write("seconds", seconds)
-        comparison.yardsticks = measured(comparison, experiment.store)
+        comparison.yardsticks = measured(comparison, contents, **where)
         comparison.taken = take(comparison, experiment, engine=engine, address=address, workers=workers, device=device)
         if transfer_to:
             comparison.transfers = transferred(comparison, transfer_to, **where)

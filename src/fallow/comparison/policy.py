@@ -209,7 +209,7 @@ def runs(plan: Plan, loaded: Mapping[str, Any], versions: Mapping[str, str]) -> 
                         "weights": plan.weights, "method": spec, "seed": seed, "settings": own,
                     }  # fmt: skip
                     cost = generations * each * steps * method.passes
-                    name = _name(data.name, source, model, spec, seed)
+                    name = run_name(data.name, source, model, spec, seed)
                     here.append(Run(name, WORK, arguments, cost, paths={"root": os.getcwd()}))
             found += sorted(here, key=lambda run: -run.cost)
     return found
@@ -224,7 +224,7 @@ def epochs(run: Run) -> int:
     return generations * each
 
 
-def _name(name: str, source: str, model: str, method: str, seed: int) -> str:
+def run_name(name: str, source: str, model: str, method: str, seed: int) -> str:
     """A name to recognise, and a digest, since two sources may have the same name."""
     digest = hashlib.sha256(json.dumps([source, model, method]).encode()).hexdigest()[:6]
     return f"{slug(name)}-{slug(model.partition(':')[0])}-{slug(method)}-{digest}-seed{seed}"

@@ -106,6 +106,24 @@ def learn(
     return {"labels": loaded.sizes["train"], "test": found.metrics.get("test", {}).get(metric)}
 
 
+def yardstick(
+    folder: Path,
+    *,
+    data: str,
+    version: str,
+    load: dict[str, Any],
+    seed: int,
+    metric: str,
+    pretrained: bool,
+    root: str,
+) -> dict[str, list[Any]]:
+    """What ordinary learners reach on a seed's split, on pretrained features too if asked."""
+    from fallow.comparison.yardsticks import scores
+
+    loaded = _load(absolute(data, root), json.dumps(load), seed, version)
+    return scores(loaded, metric, seed, folder.parents[2] / "features" if pretrained else None)
+
+
 def _taught(data: Any, whole: bool) -> Any:
     """The data, or with validation among the training examples."""
     from fallow.data.examples import united

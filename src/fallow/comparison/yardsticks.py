@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fallow.comparison.policy import run_name
 from fallow.comparison.race import Runner
-from fallow.comparison.work import read
 from fallow.evaluate.calibration import temperature
+from fallow.experiment import Run, grid, run, values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from fallow.comparison.findings import Setting
     from fallow.comparison.run import Comparison
-    from fallow.experiment.store import Store
     from fallow.training.yardsticks import Yardstick
 
 SEEDS = 4  # of which the learners see the splits: their spread is that of the splits
@@ -41,38 +43,53 @@ class Measured:
         return statistics.fmean(self.test)
 
 
-def measured(comparison: Comparison, store: Store) -> list[Measured]:
-    """The yardsticks of every data set, measured once and kept with the comparison."""
-    from fallow.training.yardsticks import on_pretrained, yardsticks
-
-    kept: dict[str, Any] = store.read("yardsticks") or {}
+def measured(comparison: Comparison, contents: Mapping[str, str], **where: Any) -> list[Measured]:
+    """The yardsticks of every data set, split by split side by side, and kept with the comparison."""
     plan, metric = comparison.plan, comparison.metric.name
+    seeds = range(plan.first, plan.first + min(SEEDS, plan.seeds))
+    wanted: dict[tuple[str, int], Run] = {}
     for source, data in comparison.loaded.items():
         if plan.fewshot or data.describe()["sizes"]["train"] * _values(data.shape) > LARGE:
             continue
-        for seed in range(plan.first, plan.first + min(SEEDS, plan.seeds)):
-            key = f"{source} {seed} {metric}"
-            if key not in kept:
-                loaded = data if seed == plan.first else read(source, seed, plan.load_options())
-                found = yardsticks(loaded, metric=metric, seed=seed)
-                if sum(filter(None, loaded.sizes.values())) <= (MOST // 4 if plan.quick else MOST):
-                    found += on_pretrained(loaded, metric=metric, folder=comparison.folder / "features")
-                kept[key] = {
-                    each.name: [each.metrics["test"][metric], each.metrics["val"][metric], _heat(each), each.chosen]
-                    for each in found
-                }
-                store.write("yardsticks", kept)
+        few = sum(filter(None, data.sizes.values())) <= (MOST // 4 if plan.quick else MOST)
+        for seed in seeds:
+            asked = {
+                "data": source, "version": contents[source], "load": plan.load_options(), "seed": seed,
+                "metric": metric, "pretrained": few,
+            }  # fmt: skip
+            name, first = (run_name(data.name, source, "yardsticks", metric, n) for n in (seed, plan.first))
+            after = (first,) if few and data.pictures and seed > plan.first else ()  # what the network sees is kept
+            work = "fallow.comparison.work:yardstick"
+            wanted[source, seed] = Run(name, work, asked, after=after, paths={"root": os.getcwd()})
+    kept = values(run(grid(wanted.values()), comparison.folder / "yardsticks", what="yardstick", **where))
     rows: dict[tuple[str, str], list[list[Any]]] = {}
     for source in comparison.loaded:
-        for seed in range(plan.first, plan.first + min(SEEDS, plan.seeds)):
-            for name, values in kept.get(f"{source} {seed} {metric}", {}).items():
-                rows.setdefault((comparison.labels[source], name), []).append(values)
+        for seed in seeds:
+            found = kept[wanted[source, seed].name] if (source, seed) in wanted else {}
+            for name, scores in found.items():
+                rows.setdefault((comparison.labels[source], name), []).append(scores)
     learners = []
-    for (data, name), values in rows.items():
-        test, val, heat, chosen = (list(column) for column in zip(*values, strict=True))
+    for (label, name), scores in rows.items():
+        test, val, heat, chosen = (list(column) for column in zip(*scores, strict=True))
         best = max(range(len(val)), key=lambda i: comparison.metric.worth(val[i]))
-        learners.append(Measured(data, name, test, val, heat, chosen, best))
+        learners.append(Measured(label, name, test, val, heat, chosen, best))
     return learners
+
+
+def scores(loaded: Any, metric: str, seed: int, features: Path | None) -> dict[str, list[Any]]:
+    """Of every yardstick: the metric on test and on validation, its temperature, and what validation chose.
+
+    Where ``features`` is a folder, also on what a pretrained network makes of pictures, which is kept there.
+    """
+    from fallow.training.yardsticks import on_pretrained, yardsticks
+
+    found = yardsticks(loaded, metric=metric, seed=seed)
+    if features is not None:
+        found += on_pretrained(loaded, metric=metric, folder=features)
+    return {
+        each.name: [each.metrics["test"][metric], each.metrics["val"][metric], _heat(each), each.chosen]
+        for each in found
+    }
 
 
 def _heat(each: Yardstick) -> float | None:
