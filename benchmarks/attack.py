@@ -163,6 +163,14 @@ COMMANDS: dict[str, tuple[list[str], dict[str, Valid]]] = {
             "--size": one_of(), "--model": one_of(), "--input-size": one_of(), **READING, **EXPERIMENT,
         },
     ),
+    "atlas": (
+        ["synthetic:n_test=16", "--labels", "32", "--quick", "--methods", "ema", "--seeds", "1", "--workers", "1"],
+        {
+            "--labels": one_of("32"), "--data-dir": one_of(), "--add-to": one_of(), "--methods": METHODS,
+            "--seeds": whole(1, 1000), "--tune": lambda text: whole(0, 1000)(text) and int(text) != 1,
+            "--device": DEVICE, **EXPERIMENT,
+        },
+    ),
     "predict": (["RUN", "image.png"], {"--model": one_of("mlp:hidden=4")}),
     "export": (
         ["RUN", "--format", "torch", "--to", "model.pt2"],
@@ -181,7 +189,7 @@ FIRST: dict[str, Valid] = {  # the argument
     "train": one_of("synthetic:n_test=16"), "compare": one_of("synthetic:n_test=16"),
     "tune": one_of("synthetic:n_test=16"), "semi": one_of("digits"), "fewshot": one_of("sinusoid"),
     "diagnose": one_of("RUN"), "transfer": one_of("RUN"), "export": one_of("RUN"),
-    "predict": one_of("RUN"), "reproduce": TABLES,
+    "predict": one_of("RUN"), "reproduce": TABLES, "atlas": one_of("synthetic:n_test=16"),
     "list": one_of("methods", "models", "data"),
 }  # fmt: skip
 NOISE = [
@@ -253,7 +261,7 @@ def is_valid(words: list[str]) -> bool:
     given: dict[str, str] = {}
     while rest:
         word = rest.pop(0)
-        if word == "--quick" and verb == "diagnose":
+        if word == "--quick" and verb in ("diagnose", "atlas"):
             continue
         if word.startswith("-") and word != "-":
             name, equals, value = word.partition("=")

@@ -54,21 +54,33 @@ def atlas(
     from fallow.cli.display import say, typed
     from fallow.cli.live import Live
     from fallow.comparison.plan import METHODS, split_names
-    from fallow.report.words import roughly
+    from fallow.core.engine import find_device
+    from fallow.experiment import check
+    from fallow.report.words import many, roughly
 
     if labels is not None and not data:
         raise RequestError("--labels is for data sets that are named: fallow atlas DATA --labels 100,300")
+    if data_dir is not None and data:
+        raise RequestError("--data-dir is for the atlas' own data sets: name paths, or leave them out")
+    check(engine, address, workers)
+    find_device(device)
     sizes = [_size(text) for text in labels.split(",")] if labels is not None else [None]
     entered = METHODS if methods is None else tuple(split_names(methods))
     before = [] if add_to is None else kept.read(add_to)
     with working(out), Live() as live:
         where = [own(source, size) for source in data for size in sizes] if data else sites(data_dir, out)
-        fresh = [site for site in where if not (out / "comparisons" / site.name / "summary.csv").exists()]
-        seconds = estimate([plan(site, entered, seeds, tune, quick) for site in fresh])
-        for site, long in zip(fresh, seconds, strict=True):
-            say(f"{site.name}: {roughly(long)} of CPU time")
+        names = [site.name for site in where]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise RequestError(f"{twice[0]} would be in the atlas twice: once would do")
+        plans = {site.name: plan(site, entered, seeds, tune, quick) for site in where}
+        fresh = [name for name in names if not (out / "comparisons" / name / "summary.csv").exists()]
+        seconds = estimate([plans[name] for name in fresh])
+        for name, long in zip(fresh, seconds, strict=True):
+            say(f"{name}: {roughly(long)} of CPU time")
         hands = workers or joblib.cpu_count()
-        say(f"{len(fresh)} of {len(where)} comparisons to run: {roughly(sum(seconds) / hands)} on {hands} workers")
+        if fresh:
+            time = roughly(sum(seconds) / hands)
+            say(f"{len(fresh)} of {len(where)} comparisons to run: {time} with {many(hands, 'worker')}")
         found = survey(
             where, out, methods=entered, seeds=seeds, tune=tune, quick=quick, before=before, told=say,
             engine=engine, address=address, workers=workers, device=device,
