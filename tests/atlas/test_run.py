@@ -24,7 +24,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         return small.plan(here.source, "ema", train=here.labels, refit=False)
 
     monkeypatch.setattr(run, "plan", plan)
-    monkeypatch.setattr("fallow.comparison.yardsticks.measured", lambda *_: [])
+    monkeypatch.setattr("fallow.comparison.yardsticks.measured", lambda *_, **__: [])
 
 
 def test_places_are_added_and_kept(tmp_path: Path, tiny: None) -> None:
