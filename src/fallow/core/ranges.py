@@ -25,7 +25,7 @@ class Range(NamedTuple):
 class OneOf(NamedTuple):
     """One of several values.
 
-    >>> Choice((False, True)).at(0.7)
+    >>> OneOf((False, True)).at(0.7)
     True
     """
 

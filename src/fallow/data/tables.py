@@ -60,7 +60,7 @@ class DataTable:
     A gap becomes zero, and a further feature says so where the training rows have gaps.
 
     >>> cells = {"age": ["20", "30", "", "40"], "ward": ["a", "b", "a", "a"]}
-    >>> table, _ = Table.of_cells(cells)
+    >>> table, _ = DataTable.of_cells(cells)
     >>> table.fitted(raw := table.raw(cells)).encode(raw)
     tensor([[-1.2303,  1.0000,  0.0000,  0.0000],
             [ 0.0000,  0.0000,  1.0000,  0.0000],

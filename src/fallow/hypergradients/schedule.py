@@ -16,7 +16,7 @@ class MetaSchedule:
     Without a warm-up the first hypergradients belong to weights that are nowhere near a minimum: the weights vanish,
     and the training with them (thesis, section 4.2.1). Afterwards half as many steps are enough.
 
-    >>> schedule = Schedule(warmup=4, inner=2)
+    >>> schedule = MetaSchedule(warmup=4, inner=2)
     >>> [step for step in range(1, 10) if schedule.due(step)]
     [4, 6, 8]
     """

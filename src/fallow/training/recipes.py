@@ -16,6 +16,7 @@ examples                                    network, epochs, augmentation       
 1,000 of cifar10_sub to train               resnet18:width=16, 100 epochs, flip+crop               54.8 (a)  245
                                             **the same, beside many other processes**              55.0      556 (c)
 pets32, 2,944 to train                      **resnet18:width=16, 60 epochs, flip+crop**            40.3 (a)  428
+                                            **the same, beside other processes**                   43.2      960 (c)
 digits, 1,150 to train; two seeds           scnn:width=8,dense=64,norm=batch, 20 epochs, crop      98.9      3.0
                                             scnn:width=16,dense=128,norm=batch, 20, crop           99.6      5.3
                                             **the same in batches of 64**                          99.4      2.8
