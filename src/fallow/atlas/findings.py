@@ -135,10 +135,11 @@ class Atlas:
         if not gains:
             return ""
         above = sum(gain > 0 for gain in gains)
+        span = points(gains[0]) if len(gains) == 1 else f"{points(min(gains))} to {points(max(gains))}"
+        advice = "start there" if 2 * above > len(gains) else "let a comparison decide"
         return (
-            f"On colour pictures a linear head on ImageNet's features is {points(min(gains))} to {points(max(gains))} "
-            f"points from the best of everything that learns from scratch, and above it in {above} of {len(gains)} "
-            f"settings: {'start there' if 2 * above > len(gains) else 'let a comparison decide'}."
+            f"On colour pictures a linear head on ImageNet's features is {span} points from the best of everything "
+            f"that learns from scratch, and above it in {above} of {many(len(gains), 'setting')}: {advice}."
         )
 
     def _yardsticks(self) -> str:
