@@ -23,6 +23,7 @@ def drawing(atlas: Atlas) -> Drawing:
     places, right = _columns(atlas.settings)
     pieces = [text(8, 17, _head(atlas), "name")]
     named: set[tuple[str, str]] = set()
+    reach = right + 70
     for (data, labels, start), x in places.items():
         pieces.append(text(x + WIDE / 2, TOP - 6, str(labels), "soft", "middle", limit=6))
         if (data, start) not in named:  # once over both sizes
@@ -30,6 +31,7 @@ def drawing(atlas: Atlas) -> Drawing:
             words = f"{data}, features" if start == PRETRAINED else data
             at = f"translate({x + WIDE / 2 + 4:.1f} {TOP - 20}) rotate(-35)"
             pieces.append(group(text(0, 0, words, "name", limit=22), transform=at))
+            reach = max(reach, x + WIDE / 2 + 6 * min(len(words), 22) + 8)  # names lean to the right
     for i, method in enumerate(atlas.methods):
         y = TOP + i * HIGH
         pieces.append(text(LEFT - 8, y + 14, method, "name", "end", limit=11))
@@ -37,7 +39,7 @@ def drawing(atlas: Atlas) -> Drawing:
     bottom = TOP + len(atlas.methods) * HIGH
     pieces += _legend(bottom + 10)
     says = f"{_head(atlas)}. " + " ".join(atlas.sentences)
-    return Drawing(max(right + 70, 640.0), bottom + 34, Markup("").join(pieces), says)
+    return Drawing(max(reach, 640.0), bottom + 34, Markup("").join(pieces), says)
 
 
 def _head(atlas: Atlas) -> str:
