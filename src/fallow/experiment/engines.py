@@ -37,6 +37,7 @@ ENGINES = {
 }
 NEEDS = {"ray": ("Ray", "ray"), "dask": ("Dask", "distributed")}
 THREADS = ("OMP", "MKL", "OPENBLAS", "BLIS", "VECLIB", "NUMBA", "NUMEXPR")  # libraries that have their own
+INSIST = 5.0  # seconds between two attempts to interrupt a thread
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,10 @@ def _thread() -> Iterator[Pool]:
         yield Pool(1, submit, ())
     finally:
         for thread in threads:
-            if thread.is_alive():
+            while thread.is_alive():  # again, if it was lost where Python swallows exceptions, as in a destructor
                 interrupt = ctypes.py_object(KeyboardInterrupt)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), interrupt)
-            thread.join()
+                thread.join(INSIST)
 
 
 @contextmanager
