@@ -41,10 +41,11 @@ FAMILY = "seal-transfer"
 SEEDS = 3
 GENERATIONS = 4
 SIZES: dict[str, dict[str, Any]] = {
-    "full": {"base": "cifar100_sub", "model": "resnet18:width=16", "train": 3000, "epochs": 25, "adapted": 5,
-             "left out": ()},
+    "full": {"base": "cifar100_sub", "model": "resnet18:width=16", "train": 3000, "epochs": 15, "adapted": 3,
+             "left out": ("SEAL", "SEAL (adaptive)"),  # in so few steps one forgets nothing, one cannot relearn
+             "fitting": {"lr": 0.02, "schedule": "one-cycle", "nesterov": True}},
     "small": {"base": "cifar10_sub", "model": "scnn:width=8,dense=64", "train": 600, "epochs": 10, "adapted": 0,
-              "left out": ("SEAL",)},  # as printed, it forgets nothing in so few steps
+              "left out": ("SEAL",), "fitting": {"lr": 0.05}},
 }  # fmt: skip
 METHODS = {
     "Normal": "normal",
@@ -75,13 +76,21 @@ PAPER = {
 
 
 def base(
-    folder: Path, data: str, model: str, train: int, epochs: int, method: str, seed: int, **_: str
+    folder: Path,
+    data: str,
+    model: str,
+    train: int,
+    epochs: int,
+    fitting: dict[str, Any],
+    method: str,
+    seed: int,
+    **_: str,
 ) -> dict[str, float]:
     """Train a network and leave it in the folder; its accuracies in %."""
     result = fit(
-        model, data, method, train=train, seed=seed, generations=GENERATIONS, epochs=epochs, lr=0.05, batch_size=16,
+        model, data, method, train=train, seed=seed, generations=GENERATIONS, epochs=epochs, batch_size=16,
         augment="none", evaluate_every=epochs, test_at_end=True, out=folder, resume=(folder / "run.json").exists(),
-        observer=heed,
+        observer=heed, **fitting,
     )  # fmt: skip
     return {name: 100 * result.last[f"{name}_accuracy"] for name in ("train", "test")}
 
@@ -122,7 +131,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     questions = _questions(number, chosen["adapted"], targets)
     for seed in range(seeds):
         for row, method in rows.items():
-            settings = {key: chosen[key] for key in ("model", "train", "epochs")}
+            settings = {key: chosen[key] for key in ("model", "train", "epochs", "fitting")}
             trained = named(("base", size, row, seed))
             paths = {"data": origin, **targets}  # all targets, whichever table asks for them
             cost = settings["epochs"] * (1 if method == "normal" else GENERATIONS)
