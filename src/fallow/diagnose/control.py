@@ -16,8 +16,8 @@ from fallow.report.style import series
 from fallow.report.svg import Drawing, beside
 from fallow.report.words import count, duration, many, number
 
-KINDS = {"before": "s3 d2", "after": "plain", "goal": "points"}  # of what is drawn of a trajectory
-PANEL = (205.0, 190.0)
+KINDS = {"before": "quiet", "after": "plain", "goal": "points"}  # of what is drawn of a task
+PANEL = (300.0, 280.0)
 
 
 def write(folder: Path, result: Any, record: dict[str, Any], command: str = "") -> Path:
@@ -42,7 +42,10 @@ def write(folder: Path, result: Any, record: dict[str, Any], command: str = "") 
         )
     ]  # fmt: skip
     if "trajectories" in made:
-        seen = "A few test tasks: trajectories of the policy before adaptation and after its last step, and the goal."
+        seen = (
+            "A few test tasks, a colour for each: a trajectory of the policy before adaptation, one after its last "
+            "step, and the goal."
+        )
         sections.append(Section("Before and after", [paragraph(seen), figure(made["trajectories"])]))
     page = Page(
         title=f"{data['name']}: learning to act by {record['method']}",
@@ -97,13 +100,13 @@ def along_training(history: Sequence[dict[str, Any]]) -> Drawing | None:
 
 
 def trajectories(paths: dict[str, tuple[Tensor, Tensor]]) -> Drawing:
-    """A panel for every place: where trajectories of a few tasks went before adaptation and after it (figure F)."""
+    """A panel for every place: a trajectory of a few tasks before adaptation and after it, and the goal (figure F)."""
     panels = []
     for place, (tasks, seen) in paths.items():
-        drawn = [Line("goal", _pairs(tasks[:, :2]), "points")]
-        for task in range(len(tasks)):
-            for name, walked in (("after", seen[-1, task]), ("before", seen[0, task])):
-                drawn += [Line(name, _pairs(one), KINDS[name]) for one in walked]
+        goals = [Line("goal", [goal], series(i), dotted=True) for i, goal in enumerate(_pairs(tasks[:, :2]))]
+        after = [Line("after", _pairs(walked[0]), series(i)) for i, walked in enumerate(seen[-1])]
+        before = [Line("before", _pairs(walked[0]), KINDS["before"]) for walked in seen[0]]
+        drawn = [*goals, *after, *before]
         values = [value for line in drawn for point in line.points for value in point]
         ends = min(values) - 0.1, max(values) + 0.1
         panel = lines(place, drawn, Axis(limits=ends), Axis(limits=ends), size=PANEL, named=False)

@@ -135,7 +135,7 @@ def lines(
             bands.append(group(path([*low, *reversed(high)], "area", closed=True), class_=one.kind))
         if one.kind != "points":
             inside.append(stroke(points, one.kind))
-        if one.kind == "points" or one.dotted:
+        if one.kind == "points" or one.dotted or len(points) == 1:  # a line of one point cannot be seen
             inside.append(dots(points, one.kind))
     for begin, end in zip([0.0, *edges], edges, strict=False) if len(edges) > 1 else ():
         made.pieces.append(line(made.x(end), made.y.end, made.x(end), made.y.start, "edge"))
