@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from fallow.reproduce import l2f_control
-from fallow.reproduce.l2f_control import CONTROL, METHODS, Plan
+from fallow.reproduce.l2f_control import CONTROL, METHODS, Practice
 from fallow.reproduce.runs import constants, reproduce
 
 
 def test_navigation_is_judged_in_four_places_with_its_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(l2f_control.PLANS, "l2f-navigation", Plan("navigation:horizon=5", 2, 1, 2))
+    monkeypatch.setitem(l2f_control.PLANS, "l2f-navigation", Practice("navigation:horizon=5", 2, 1, 2))
     monkeypatch.setattr(l2f_control, "TEST_TASKS", 3)
     assert constants(l2f_control)["PLANS"]["l2f-navigation"] == ["navigation:horizon=5", 2, 1, 2]
     table = reproduce("l2f-navigation", tmp_path / "out", seeds=2, workers=1)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fallow.hypergradients import CG, Exact, Identity, MetaSchedule, Neumann
 from fallow.reproduce import iml_cost, iml_exact, iml_inner
-from fallow.reproduce.iml_inner import LOST, ClampedCG, Learner, Look, Sets, learn, sets, stopped
+from fallow.reproduce.iml_inner import LOST, Bilevel, ClampedCG, Look, Sets, learn, sets, stopped
 from tests.hypergradients.problems import error, operator, system
 
 
@@ -34,8 +34,8 @@ def test_guarded_conjugate_gradients_are_right_for_large_systems_only() -> None:
 
 
 def test_steps_are_those_of_autograd_on_the_whole_loss(few: Sets) -> None:
-    learner = Learner(few, batch=40, seed=1)  # all of it: the order does not matter
-    plain = Learner(few, batch=40, seed=1)
+    learner = Bilevel(few, batch=40, seed=1)  # all of it: the order does not matter
+    plain = Bilevel(few, batch=40, seed=1)
     adam = torch.optim.Adam(plain.params, lr=1e-4)
     for _ in range(5):
         learner.step()
@@ -47,9 +47,9 @@ def test_steps_are_those_of_autograd_on_the_whole_loss(few: Sets) -> None:
 
 
 def test_every_example_comes_once_before_any_comes_again(few: Sets) -> None:
-    learner = Learner(few, batch=16)
+    learner = Bilevel(few, batch=16)
     seen: list[int] = []
-    learner.loss = lambda batch: seen.extend(batch[0][:, 0].tolist()) or Learner.loss(learner, batch)
+    learner.loss = lambda batch: seen.extend(batch[0][:, 0].tolist()) or Bilevel.loss(learner, batch)
     for _ in range(5):
         learner.step()
     assert sorted(seen[:40]) == sorted(few.train[0][:, 0].tolist()) == sorted(seen[40:])
@@ -57,15 +57,15 @@ def test_every_example_comes_once_before_any_comes_again(few: Sets) -> None:
 
 def test_a_decay_is_learned_and_the_same_again_to_the_bit(few: Sets, monkeypatch) -> None:
     monkeypatch.setattr(iml_inner, "INNER", 3e-3)  # fewer steps will do
-    looks = [learn(Learner(few, seed=0), CG(5), MetaSchedule(10, 10), 300, 10) for _ in range(2)]
+    looks = [learn(Bilevel(few, seed=0), CG(5), MetaSchedule(10, 10), 300, 10) for _ in range(2)]
     assert looks[0] == looks[1]
-    kept = learn(Learner(few, seed=0), None, MetaSchedule(10, 10), 300, 10)  # the decay stays as it was drawn
+    kept = learn(Bilevel(few, seed=0), None, MetaSchedule(10, 10), 300, 10)  # the decay stays as it was drawn
     assert looks[0][-1].val_loss < 0.5 * kept[-1].val_loss
     assert kept[0].decay == kept[-1].decay
 
 
 def test_a_diverging_series_ends_in_chance(few: Sets) -> None:
-    learner = Learner(few)
+    learner = Bilevel(few)
     with torch.no_grad():
         for raw in learner.decay.hyperparams:
             raw.fill_(20.0)  # a decay of 800, of which α = 0.1 makes 80
@@ -90,7 +90,7 @@ def test_images_are_averaged_down_and_split_without_overlap() -> None:
 
 @pytest.fixture(scope="module")
 def compared() -> iml_exact.Compared:
-    learner = Learner(sets("digits", 4, 50, 0.5, 50, 0), hidden=6, seed=0, dtype=torch.float64)
+    learner = Bilevel(sets("digits", 4, 50, 0.5, 50, 0), hidden=6, seed=0, dtype=torch.float64)
     learn(learner, CG(10), MetaSchedule(50, 50), 500, 500)
     return iml_exact.Compared(*iml_exact.system(learner))
 

@@ -108,7 +108,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "UPDATES", 2)
         monkeypatch.setattr(module, "INNER", 10 if module is iml_layer else (2, 4))
     acting = {"l2f-navigation": "navigation:horizon=5", "l2f-cheetah": "halfcheetah-direction:horizon=5"}
-    plans = {name: l2f_control.Plan(environment, 2, 2, 2) for name, environment in acting.items()}
+    plans = {name: l2f_control.Practice(environment, 2, 2, 2) for name, environment in acting.items()}
     monkeypatch.setattr(l2f_control, "PLANS", plans)
     monkeypatch.setattr(l2f_control, "TEST_TASKS", 2)
     monkeypatch.setattr(l2f_regression, "ITERATIONS", 1)

@@ -15,7 +15,7 @@ from pathlib import Path
 from fallow.hypergradients import CG, Identity, MetaSchedule, Neumann
 from fallow.hypergradients.solution import Solver
 from fallow.reproduce.curves import Curves
-from fallow.reproduce.iml_inner import Learner, learn, sets, source
+from fallow.reproduce.iml_inner import Bilevel, learn, sets, source
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import cell
 
@@ -36,7 +36,7 @@ def accuracy(folder: Path, data: str, row: str, inner: int, seed: int) -> float:
     """Test accuracy in % at the end."""
     solver, warm = ROWS[row]
     steps = WARMUP + UPDATES * inner
-    learner = Learner(
+    learner = Bilevel(
         sets(data, SIDE, None, 1 / 12, TEST, seed), per="layer", decay=solver is not None, batch=BATCH, sample=SAMPLE,
         seed=seed,
     )  # fmt: skip

@@ -31,7 +31,7 @@ from torch.profiler import ProfilerActivity, profile
 from fallow.hypergradients import CG, MINRES, Identity, Neumann, Nystrom
 from fallow.hypergradients.solution import Solver
 from fallow.reproduce.iml_exact import system
-from fallow.reproduce.iml_inner import Batch, Learner, Sets
+from fallow.reproduce.iml_inner import Batch, Bilevel, Sets
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell, Table, cell
 
@@ -121,19 +121,19 @@ def peak(work: Callable[[], object]) -> float:
     return most / 1e6
 
 
-def problem(inputs: int, plan: Setup) -> Learner:
+def problem(inputs: int, plan: Setup) -> Bilevel:
     """An MLP as wide as its input, after a few steps."""
     draw = torch.Generator().manual_seed(0)
 
     def part() -> Batch:
         return torch.rand(plan.images, inputs, generator=draw), torch.randint(10, (plan.images,), generator=draw)
 
-    learner = Learner(Sets(part(), part(), part()), per=plan.per, batch=min(plan.batch, plan.images))
+    learner = Bilevel(Sets(part(), part(), part()), per=plan.per, batch=min(plan.batch, plan.images))
     few_steps(learner)
     return learner
 
 
-def few_steps(learner: Learner) -> None:
+def few_steps(learner: Bilevel) -> None:
     """Ten."""
     for _ in range(TIMED):
         learner.step()

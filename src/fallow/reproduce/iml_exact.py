@@ -28,7 +28,7 @@ from fallow.hypergradients.solution import Solver
 from fallow.report.charts import Axis, Line, lines
 from fallow.report.style import series
 from fallow.report.svg import Drawing, beside
-from fallow.reproduce.iml_inner import ClampedCG, Learner, learn, sets, source
+from fallow.reproduce.iml_inner import Bilevel, ClampedCG, learn, sets, source
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Cell, Table, cell
 
@@ -104,7 +104,7 @@ class Compared:
         return found
 
 
-def system(learner: Learner) -> tuple[Inner, Tensor]:
+def system(learner: Bilevel) -> tuple[Inner, Tensor]:
     """H and ∂L_V/∂w at the present weights."""
     A = Inner([lambda: learner.loss(learner.data.train)], learner.params, learner.decay)
     slopes = torch.autograd.grad(learner.loss(learner.data.val), learner.params)
@@ -114,7 +114,7 @@ def system(learner: Learner) -> tuple[Inner, Tensor]:
 def training(folder: Path, data: str, seed: int) -> tuple[dict[str, dict[str, list[float]]], list[float]]:
     """By what is measured and the solver, a number for every checkpoint; and the dampings there."""
     few = sets(data, SIDE, IMAGES, 0.5, IMAGES, seed)
-    learner = Learner(few, hidden=HIDDEN, seed=seed, dtype=torch.float64)
+    learner = Bilevel(few, hidden=HIDDEN, seed=seed, dtype=torch.float64)
     schedule, solver = MetaSchedule(INNER, INNER), CG(10)
     found: dict[str, dict[str, list[float]]] = {}
     dampings, done = [], 0

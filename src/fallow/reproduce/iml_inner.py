@@ -131,7 +131,7 @@ class Look(NamedTuple):
 LOST = Look(math.inf, CHANCE, CHANCE, CHANCE, math.inf)  # where a number is not finite any more
 
 
-class Learner:
+class Bilevel:
     """Weights, λ and their optimisers."""
 
     def __init__(
@@ -200,7 +200,7 @@ class Learner:
 
 
 def learn(
-    learner: Learner, solver: Solver | None, schedule: MetaSchedule, steps: int, every: int, updates: float = math.inf
+    learner: Bilevel, solver: Solver | None, schedule: MetaSchedule, steps: int, every: int, updates: float = math.inf
 ) -> list[Look]:
     """Train for so many steps with meta-updates as scheduled, and look at the network after every few.
 

@@ -22,7 +22,7 @@ from statistics import mean
 
 from fallow.hypergradients import CG, T1T2, Identity, MetaSchedule, Neumann
 from fallow.hypergradients.solution import Solver
-from fallow.reproduce.iml_inner import ClampedCG, Learner, Look, converged, learn, sets, source
+from fallow.reproduce.iml_inner import Bilevel, ClampedCG, Look, converged, learn, sets, source
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Table, cell
@@ -82,7 +82,7 @@ def training(folder: Path, data: str, side: int, row: str, seed: int) -> list[Lo
         steps, schedule = steps // 10, T1T2()
     elif row == "Identity, no warm-up":
         schedule = MetaSchedule(INNER // 10, INNER)
-    learner = Learner(
+    learner = Bilevel(
         sets(data, side, None, 1 / 12, TEST, seed), per="layer", decay=not row.startswith("no decay"), batch=BATCH,
         sample=SAMPLE, seed=seed,
     )  # fmt: skip

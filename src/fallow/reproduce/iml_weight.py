@@ -21,7 +21,7 @@ from pathlib import Path
 
 from fallow.hypergradients import CG, T1T2, Identity, MetaSchedule, Neumann
 from fallow.hypergradients.solution import Solver
-from fallow.reproduce.iml_inner import ClampedCG, Learner, Look, converged, learn, sets, source, stopped
+from fallow.reproduce.iml_inner import Bilevel, ClampedCG, Look, converged, learn, sets, source, stopped
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.table import Table, cell
 
@@ -95,7 +95,7 @@ def training(folder: Path, data: str, side: int, hidden: int | None, row: str, s
     """One training with its meta-updates, looked at before each of them."""
     solver = ROWS[row]
     few = sets(data, side, IMAGES, 0.5, TEST, seed)
-    learner = Learner(few.together if row == BOTH else few, decay=solver is not None, hidden=hidden, seed=seed)
+    learner = Bilevel(few.together if row == BOTH else few, decay=solver is not None, hidden=hidden, seed=seed)
     schedule = T1T2() if row == "T1-T2" else MetaSchedule(INNER, INNER)
     return learn(learner, solver, schedule, UPDATES * INNER, INNER)
 

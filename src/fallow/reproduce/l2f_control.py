@@ -31,7 +31,7 @@ METHODS = {"MAML": "maml", "L2F": "l2f", CONTROL: "l2f:gamma=constant"}
 SHOWN = (0, 1, TEST_STEPS)  # inner steps at test
 
 
-class Plan(NamedTuple):
+class Practice(NamedTuple):
     """How policies are trained for a table."""
 
     environment: str
@@ -41,8 +41,8 @@ class Plan(NamedTuple):
 
 
 PLANS = {
-    "l2f-navigation": Plan("navigation:horizon=50", 10, 30),
-    "l2f-cheetah": Plan("halfcheetah-direction:horizon=100", 10, 50, 8),
+    "l2f-navigation": Practice("navigation:horizon=50", 10, 30),
+    "l2f-cheetah": Practice("halfcheetah-direction:horizon=100", 10, 50, 8),
 }
 
 
