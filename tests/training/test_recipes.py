@@ -78,6 +78,11 @@ def test_the_time_decides_where_it_is_given() -> None:
     assert total(data, quick=True) == pytest.approx(25, abs=4)
 
 
+@pytest.mark.parametrize(("shape", "count"), [((1, 8, 8), 1_150), ((1, 28, 28), 6_000)])
+def test_generations_of_a_quick_look_are_long_enough_to_relearn(shape: tuple[int, ...], count: int) -> None:
+    assert recipe(some(shape, count), quick=True)["epochs"] == 3  # with one, seal has nothing left to relearn in
+
+
 def test_a_network_of_ones_own_has_the_rate_that_it_can_bear() -> None:
     data = some((1, 28, 28))
     assert recipe(data, "resnet18:width=4")["lr"] == 0.1

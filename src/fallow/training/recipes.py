@@ -77,7 +77,7 @@ from fallow.data import Data, Examples, Files
 from fallow.models.resnet1d import SHORTEST
 
 GENERATIONS = 4  # of equal length; `long` has their epochs in one
-QUICK = 4  # times shorter
+QUICK, LEAST = 4, 3  # times shorter, and the epochs that a generation keeps: with fewer nothing is learned again
 TRIALS = 0.75  # of a training, what trials of augmentations cost
 SPEED, STEP = 8e10, 1.5e-3  # floating-point operations in a second of one thread, and seconds of a step besides
 
@@ -142,8 +142,9 @@ def recipe(
     """A model and the settings to train it with, as :func:`fallow.fit` takes them.
 
     ``minutes`` is the time that one training may take on one thread: its epochs become as many as fit, up to four
-    times as many as without. ``quick`` has a quarter of the epochs. A ``model`` that is named has the training of the
-    row that its data belong to, at a smaller rate where it has no norms or was trained before.
+    times as many as without. ``quick`` has a quarter of the epochs, and three a generation at least. A ``model`` that is
+    named has the training of the row that its data belong to, at a smaller rate where it has no norms or was trained
+    before.
 
     >>> from fallow.data import load
     >>> found = recipe(load("digits"))
@@ -160,7 +161,9 @@ def recipe(
     network = _network(model, data)
     longest = row.minutes if minutes is None else minutes
     fitting = 60 * longest / seconds(network, data, settings["batch_size"])
-    epochs = min(epochs if minutes is None else 4 * epochs, fitting) / (QUICK if quick else 1)
+    epochs = min(epochs if minutes is None else 4 * epochs, fitting)
+    if quick:
+        epochs = max(epochs / QUICK, min(epochs, GENERATIONS * LEAST))
     each = max(1, round(epochs / GENERATIONS))
     pretrained = getattr(network, "inputs", None) is not None
     own = model == row.model or (_normed(network) and not pretrained)
