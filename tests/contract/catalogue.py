@@ -58,7 +58,7 @@ ADVICE = pytest.mark.filterwarnings(  # what methods say of trials as short as t
     "ignore:implicit-decay under a label smoothing of 0.1",
     "ignore:implicit-decay leaves 5 layers to the optimiser's own decay",
     "ignore:the training loss is far from its minimum",
-    r"ignore:seal's ascent of \d+ steps will move its layers by at most \S+ of their size, and forget nothing",
+    r"ignore:seal's ascent of \d+ steps will move its layers by less than \S+ % of their size, and forget nothing",
 )
 WEIGHTS = "TRIAL_WEIGHTS"
 MODEL = "scnn:width=4,dense=16"

@@ -242,14 +242,14 @@ def test_the_automatic_scale_has_the_papers_product() -> None:
         fallow.SEAL(scale="often")
 
 
-def test_an_ascent_that_goes_nowhere_is_announced_with_the_scale_that_would_move() -> None:
-    with pytest.warns(UserWarning, match="will move its layers by at most .* and forget nothing") as caught:
-        rows, _ = ascent("seal:scale=1e-6", weight_decay=0.0)
-    text = next(str(w.message) for w in caught if "forget nothing" in str(w.message))
-    said = float(text.partition("by at most ")[2].split()[0])
-    assert rows[0]["ascent_cosine"] > 1 - said**2  # it was indeed a bound
-    needed = float(text.partition("scale=")[2].split()[0])
-    assert said * needed / 1e-6 == pytest.approx(0.01, rel=0.2)
+def test_an_ascent_that_goes_nowhere_is_announced_alike_by_every_seed() -> None:
+    said = set()
+    for seed in range(3):
+        with pytest.warns(UserWarning, match="will move its layers by less than 1 % .* and forget nothing") as caught:
+            rows, _ = ascent("seal:scale=1e-6", weight_decay=0.0, seed=seed)
+        assert rows[0]["ascent_cosine"] > 1 - 0.01**2  # it was indeed a bound
+        said |= {str(w.message) for w in caught if "forget nothing" in str(w.message)}
+    assert len(said) == 1  # so a comparison says it once
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ascent("seal:scale=auto")

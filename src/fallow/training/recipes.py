@@ -142,9 +142,9 @@ def recipe(
     """A model and the settings to train it with, as :func:`fallow.fit` takes them.
 
     ``minutes`` is the time that one training may take on one thread: its epochs become as many as fit, up to four
-    times as many as without. ``quick`` has a quarter of the epochs, and three a generation at least. A ``model`` that is
-    named has the training of the row that its data belong to, at a smaller rate where it has no norms or was trained
-    before.
+    times as many as without. ``quick`` has a quarter of the epochs, and three a generation at least. A ``model`` that
+    is named has the training of the row that its data belong to, at a smaller rate where it has no norms or was
+    trained before.
 
     >>> from fallow.data import load
     >>> found = recipe(load("digits"))

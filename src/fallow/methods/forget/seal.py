@@ -207,11 +207,10 @@ class SEAL(Method):
         slope = nn.utils.get_total_norm([g for _, g in pairs]) / nn.utils.get_total_norm([w for w, _ in pairs])
         moved = self.factor * rate * self.epochs * ctx.clock.steps / (1 - momentum) * float(slope)
         if moved < MOVED and ctx.engine.is_global_zero:
-            needed = self.factor * MOVED / max(moved, 1e-12)
-            warnings.warn(
-                f"seal's ascent of {self.epochs * ctx.clock.steps} steps will move its layers by at most {moved:.1g} "
-                f"of their size, and forget nothing: scale={needed:.1g} would move them by {MOVED:g}, scale=auto "
-                "climbs until they have turned, ascent=adaptive until they have forgotten",
+            warnings.warn(  # with no number of this run, so that a comparison says it once
+                f"seal's ascent of {self.epochs * ctx.clock.steps} steps will move its layers by less than "
+                f"{100 * MOVED:g} % of their size, and forget nothing: at scale={self.factor:g} the steps are too few; "
+                "scale=auto climbs until the layers have turned, ascent=adaptive until they have forgotten",
                 stacklevel=2,
             )
 
