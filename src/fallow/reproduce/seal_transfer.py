@@ -1,13 +1,13 @@
 """SEAL's tables 1, 4 and 5 at the size of a laptop: does forgetting later layers hurt transfer, and does SEAL help?
 
-fallow reproduce seal-table1 --data-dir DIR --out reproduced/seal-transfer        three hours on two cores, 3 seeds
+fallow reproduce seal-table1 --data-dir DIR --out reproduced/seal-transfer        an hour on two cores, 3 seeds
 fallow reproduce seal-table4 --data-dir DIR --out reproduced/seal-transfer        the same trainings, found again
 fallow reproduce seal-table1-small --data-dir DIR                                 five minutes on two cores
 fallow reproduce seal-table3 --data-dir DIR                                       how large the data sets are
 
 The paper trains ResNet50 on Tiny-ImageNet for 10 generations of 160 epochs; here resnet18:width=16 learns 3,000 images
 of DIR/cifar100_sub.npz (small: 600 of cifar10_sub.npz; either way those of the folder DIR/base, if there is one) for 4
-generations. The targets are those of pets32, fashion_mnist, omniglot28 and cifar10_sub that are in DIR, and any folder
+generations, in bfloat16, which is half as fast again on processors that have it and slow on those that do not. The targets are those of pets32, fashion_mnist, omniglot28 and cifar10_sub that are in DIR, and any folder
 of images there. Table 1 probes them linearly as the paper does, but with the
 rate chosen on validation; tables 4 and 5 are the public few-shot protocol. Absolute accuracies cannot agree, so what
 may agree are the signs of the differences to "Normal (long)", averaged over the targets and paired by seed.
@@ -43,7 +43,7 @@ GENERATIONS = 4
 SIZES: dict[str, dict[str, Any]] = {
     "full": {"base": "cifar100_sub", "model": "resnet18:width=16", "train": 3000, "epochs": 15, "adapted": 3,
              "left out": ("SEAL", "SEAL (adaptive)"),  # in so few steps one forgets nothing, one cannot relearn
-             "fitting": {"lr": 0.02, "schedule": "one-cycle", "nesterov": True}},
+             "fitting": {"lr": 0.02, "schedule": "one-cycle", "nesterov": True, "precision": "bf16"}},
     "small": {"base": "cifar10_sub", "model": "scnn:width=8,dense=64", "train": 600, "epochs": 10, "adapted": 0,
               "left out": ("SEAL",), "fitting": {"lr": 0.05}},
 }  # fmt: skip
