@@ -138,8 +138,8 @@ class Atlas:
         span = points(gains[0]) if len(gains) == 1 else f"{points(min(gains))} to {points(max(gains))}"
         advice = "start there" if 2 * above > len(gains) else "let a comparison decide"
         return (
-            f"On colour pictures a linear head on ImageNet's features differs by {span} points from the best of "
-            f"everything that learns from scratch, and is above it in {above} of {many(len(gains), 'setting')}: {advice}."
+            f"On colour pictures a linear head on ImageNet's features differs by {span} points from the best "
+            f"of all that learns from scratch, and is above it in {above} of {many(len(gains), 'setting')}: {advice}."
         )
 
     def _yardsticks(self) -> str:

@@ -7,10 +7,11 @@ fallow reproduce seal-table3 --data-dir DIR                                     
 
 The paper trains ResNet50 on Tiny-ImageNet for 10 generations of 160 epochs; here resnet18:width=16 learns 3,000 images
 of DIR/cifar100_sub.npz (small: 600 of cifar10_sub.npz; either way those of the folder DIR/base, if there is one) for 4
-generations, in bfloat16, which is half as fast again on processors that have it and slow on those that do not. The targets are those of pets32, fashion_mnist, omniglot28 and cifar10_sub that are in DIR, and any folder
-of images there. Table 1 probes them linearly as the paper does, but with the
-rate chosen on validation; tables 4 and 5 are the public few-shot protocol. Absolute accuracies cannot agree, so what
-may agree are the signs of the differences to "Normal (long)", averaged over the targets and paired by seed.
+generations, in bfloat16: half as fast again on processors that have it, and slow on others. The targets are those of
+pets32, fashion_mnist, omniglot28 and cifar10_sub that are in DIR, and any folder of images there. Table 1 probes them
+linearly as the paper does, but with the rate chosen on validation; tables 4 and 5 are the public few-shot protocol.
+Absolute accuracies cannot agree, so what may agree are the signs of the differences to "Normal (long)", averaged over
+the targets and paired by seed.
 """
 
 from __future__ import annotations
