@@ -172,6 +172,8 @@ def test_what_nobody_says_follows_from_the_tasks(tasks: Episodes) -> None:
     images = Episodes(x=torch.zeros(60, 1, 28, 28), y=torch.arange(60) // 6, ways=2, shots=1, queries=2)
     assert str(FewShot(images).accept(build("maml"))) == "maml:steps=1,rate=0.4,evaluate_steps=3"
     assert str(FewShot(images).accept(build("maml:steps=2"))) == "maml:steps=2,rate=0.4"
+    coloured = Episodes(x=torch.zeros(60, 3, 32, 32), y=torch.arange(60) // 6, ways=2, shots=1, queries=2)
+    assert str(FewShot(coloured).accept(build("maml"))) == "maml:steps=1,rate=0.1,evaluate_steps=3"
     assert images.model == "conv4:width=32"
 
 
