@@ -36,7 +36,7 @@ from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Table, cell
 from fallow.training.fit import prepare, result_of
 
-SEEDS = 3
+SEEDS = 2
 SIZES = {  # voxels a side, network, epochs
     "fam-shapes": (64, "autoencoder3d:width=8", 50),
     "fam-shapes-small": (32, "autoencoder3d:width=8,depth=4", 30),
