@@ -26,7 +26,7 @@ def small_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     x, y = np.random.default_rng(0).integers(0, 256, (120, 8, 8), dtype=np.uint8), np.arange(6).repeat(20)
     np.savez(data / "omniglot28.npz", x_evaluation=x, y_evaluation=y)
     tiny = {"base": "cifar100_sub", "model": "scnn:width=2,dense=4", "train": 40, "epochs": 1}
-    full = tiny | {"adapted": 1, "left out": ()}
+    full = tiny | {"adapted": 1, "left out": (), "fitting": {"lr": 0.05}}
     monkeypatch.setattr(seal_transfer, "SIZES", {"full": full, "small": full | {"base": "cifar10_sub", "adapted": 0}})
     monkeypatch.setattr(seal_transfer, "METHODS", {"Normal (long)": "long", "LLF": "llf"})
     monkeypatch.setattr(seal_transfer, "GENERATIONS", 2)
