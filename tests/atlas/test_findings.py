@@ -82,7 +82,7 @@ def test_verdicts_over_all_settings_are_corrected_for_them() -> None:
 def test_the_sentences_say_what_to_try() -> None:
     first, second, third = Atlas(world()).sentences
     assert "13 settings of 6 data sets, try mixup (better in 4 of 12, worse in 0, +4.5 points in the mean)" in first
-    assert "is +5.0 points from" in second
+    assert "differs by +5.0 points from" in second
     assert "start there" in second
     assert "In 2 of 12 settings (f)" in third
     none = [r for r in world() if r.verdict != "better" and r.start == "scratch"]

@@ -2,6 +2,7 @@
 
 fallow reproduce seal-table1 --data-dir DIR --out reproduced/seal-transfer        an hour on two cores, 3 seeds
 fallow reproduce seal-table4 --data-dir DIR --out reproduced/seal-transfer        the same trainings, found again
+fallow reproduce seal-table4-affine --data-dir DIR --out reproduced/seal-transfer half an hour more
 fallow reproduce seal-table1-small --data-dir DIR                                 five minutes on two cores
 fallow reproduce seal-table3 --data-dir DIR                                       how large the data sets are
 
@@ -129,7 +130,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
         raise RequestError(f"{data_dir} has nothing to transfer to: put one of {', '.join(TARGETS)} there, as .npz")
     rows = {row: method for row, method in METHODS.items() if row not in chosen["left out"]}
     runs: dict[Key, Run] = {}
-    questions = _questions(number, chosen["adapted"], targets)
+    questions = _questions(number, chosen["adapted"] if name.endswith("-affine") else 0, targets)
     for seed in range(seeds):
         for row, method in rows.items():
             settings = {key: chosen[key] for key in ("model", "train", "epochs", "fitting")}
@@ -172,12 +173,12 @@ def _questions(number: str, adapted: int, targets: dict[str, str]) -> Questions:
     if number == "1":
         return {("probe", t): ("probed", t, {}) for t in targets if len(target_data(targets[t]).classes) <= CLASSES}
     asked: Questions = {}
-    for shots in SHOTS[number]:
+    for shots in (5,) if adapted else SHOTS[number]:
         for target, path in targets.items():
             if int(_labels(target_data(path)).bincount().min()) < shots + QUERIES:
                 continue
             asked[f"{shots}-shot", target] = ("few_shots", target, {"shots": shots})
-            if shots == 5 and adapted:
+            if adapted:
                 asked["5-shot, affine", target] = ("affine", target, {"shots": shots, "count": adapted})
     return asked
 
