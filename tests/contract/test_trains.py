@@ -141,7 +141,6 @@ def test_redrawn_weights_have_the_initial_distribution(spec: str, images: Data) 
 
 @pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.startswith("seal")])
 def test_an_ascent_raises_the_loss(spec: str, images: Data) -> None:
-    spec = spec if ":" in spec else "seal:scale=5"
     spy, _, _ = watch(spec, images, generations=2, epochs=24)
     phases = [phase for phase, _, _ in spy.phases]
     losses = [loss for _, _, loss in spy.phases]

@@ -14,7 +14,7 @@ from fallow.methods import REGISTRY, build
         ("seal:", "is not a setting"),
         ("seal:scal=1", "unknown setting of seal 'scal': did you mean 'scale'?"),
         ("long:epochs=3", "long has no settings"),
-        ("seal:scale=abc", "scale of seal cannot be 'abc': something like 0.01 would fit"),
+        ("seal:scale=abc", "scale of seal cannot be 'abc': a number or auto would fit"),
         ("seal:scale=1e999", "scale of seal cannot be inf"),
         ("seal:scale=True", "scale of seal cannot be True"),
         ("seal:scale=nan", "scale of seal cannot be 'nan'"),

@@ -236,10 +236,18 @@ def test_the_automatic_scale_has_the_papers_product() -> None:
     rows, _ = ascent("seal:scale=auto")
     assert rows[0]["ascent_scale"] == 4.0
     assert pytest.approx(0.01) == PAPERS * (1 - 0.9) / (0.01 * 125_000)
-    with pytest.raises(RequestError, match="this optimiser's are normalised: give S"):
-        ascent("seal:scale=auto", optimizer="adamw")
+    assert fallow.SEAL().scale == "auto"
     with pytest.raises(RequestError, match="scale is often: it must be above 0, or auto"):
         fallow.SEAL(scale="often")
+
+
+def test_an_automatic_ascent_of_steps_that_are_normalised_climbs_as_fast_as_it_descends() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # by SGD's lengths it would go nowhere
+        rows, result = ascent("seal", optimizer="adamw", lr=0.01, epochs=24)
+    assert rows[0]["ascent_scale"] == 1.0
+    assert rows[0]["ascent_cosine"] < 0.999
+    assert result.last["train_loss"] < result.history[12]["train_loss"] + 0.02
 
 
 def test_an_ascent_that_goes_nowhere_is_announced_alike_by_every_seed() -> None:

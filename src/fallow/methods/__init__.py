@@ -54,6 +54,7 @@ METHODS: tuple[type[Method], ...] = (
     MAML, L2F, MetaSGD, LearnedRates, MultiStepLoss, ANIL, BOIL, IMAML, MuMoMAML, LEO, ProtoNet, Baseline,
     MAMLTRPO, MAMLPPO,
 )  # fmt: skip
+EITHER = "float | str"  # the type of settings that are a number, or "auto"
 REGISTRY = {method.name: method for method in METHODS}
 
 
@@ -86,18 +87,19 @@ def _build(spec: str) -> Method:
         if key not in known:
             raise unknown(f"setting of {name}", key, known) if known else RequestError(f"{name} has no settings")
         if not _fits(value, known[key]):
-            raise RequestError(f"{key} of {name} cannot be {value!r}: something like {known[key].default!r} would fit")
+            fitting = "a number or auto" if known[key].type == EITHER else f"something like {known[key].default!r}"
+            raise RequestError(f"{key} of {name} cannot be {value!r}: {fitting} would fit")
     return kind(**settings)
 
 
 def _fits(value: Any, field: dataclasses.Field[Any]) -> bool:
     """Whether a value is of the default's kind; text is always true, so that "no" must not pass for a yes or no."""
     default = field.default
-    if value == "auto" and field.type == "float | str":
-        return True
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if field.type == EITHER:
+        return number or value == "auto"
     if isinstance(default, bool | str):
         return isinstance(value, type(default))
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return number or (default is None and value is None)
 
 

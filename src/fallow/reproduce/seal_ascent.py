@@ -23,7 +23,7 @@ from fallow.training.fit import fit
 SEEDS = 3
 GENERATIONS, EPOCHS, RATE = 3, 16, 0.05
 MODEL = "scnn:width=8,dense=64"
-ROWS = {"SEAL, S by scale=auto": "seal:scale=auto", "SEAL, S = 0.01": "seal", "restart": "restart"}
+ROWS = {"SEAL, S by scale=auto": "seal:scale=auto", "SEAL, S = 0.01": "seal:scale=0.01", "restart": "restart"}
 COLUMNS = ("cosine", "training accuracy right after, %", "at the generation's end, %", "test accuracy, %")
 
 

@@ -30,7 +30,7 @@ from fallow.training.fit import fit
 SEEDS = 3
 GENERATIONS, EPOCHS, RATE = 4, 12, 0.05
 MODEL = "scnn:width=8,dense=64"
-METHODS = {"Normal (long)": "long", "LLF": "llf", "SEAL": "seal", "SEAL (auto)": "seal:scale=auto"}
+METHODS = {"Normal (long)": "long", "LLF": "llf", "SEAL": "seal:scale=0.01", "SEAL (auto)": "seal:scale=auto"}
 LOWER = "largest eigenvalue"  # which the paper says is lower for SEAL, and highest for normal training
 PROBES, STEPS = 4, 120
 

@@ -53,7 +53,7 @@ METHODS = {
     "Normal": "normal",
     "Normal (long)": "long",
     "LLF": "llf",
-    "SEAL": "seal",
+    "SEAL": "seal:scale=0.01",
     "SEAL (auto)": "seal:scale=auto",
     "SEAL (adaptive)": "seal:ascent=adaptive",
     "LW": "lw",

@@ -49,11 +49,12 @@ class SEAL(Method):
 
         S = min(4, 125·(1 − μ)/(η·n)),
 
-    which is the paper's 0.01 at the paper's settings and 0.3 at 4,000 steps. A small network that is driven as far as
-    that does not come back within a generation. So such an ascent ends where the climbing weights have turned to a
-    cosine of 0.98 with what they were; and norms and biases wait meanwhile: they are small numbers, a few steps of
-    S ≈ 1 take them far, and what they close is slow to open again. S = 0.01 at a few hundred images forgets nothing,
-    and a run says so.
+    which is the paper's 0.01 at the paper's settings and 0.3 at 4,000 steps; optimisers that normalise their steps
+    (Adam) climb as fast as they descend, S = 1. A small network that is driven as far as that does not come back within
+    a generation. So such an ascent ends where the climbing weights have turned to a cosine of 0.98 with what they were;
+    and norms and biases wait meanwhile: they are small numbers, a few steps of S ≈ 1 take them far, and what they close
+    is slow to open again. The paper's own S is ``scale=0.01``: at a few hundred images it forgets nothing, and a run
+    says so.
 
     ``ascent="adaptive"`` takes steps of the relative size ρ on the sphere of each tensor's norm,
 
@@ -68,10 +69,10 @@ class SEAL(Method):
     name = "seal"
     summary = "the early layers climb for the first quarter of each generation, then everything relearns"
     generational = True
-    ranges: ClassVar = {"share": linear(0.1, 0.5), "scale": log(0.001, 0.1)}
+    ranges: ClassVar = {"share": linear(0.1, 0.5), "scale": log(0.01, 1.0)}
 
     share: float = 0.25  # of a generation's epochs that climb
-    scale: float | str = 0.01  # S: of the learning rate, while climbing; or "auto"
+    scale: float | str = "auto"  # S: of the learning rate, while climbing; the paper's is 0.01
     late: str = "descend"  # the other side meanwhile: "descend", "freeze", or "redraw" first, then descend
     reverse: bool = False  # the later layers climb instead
     decay: bool = True  # weight decay while climbing (paper); False: none (public code)
@@ -202,6 +203,8 @@ class SEAL(Method):
 
     def foresee(self, ctx: Context) -> None:
         """Say at its first step when an ascent will not get anywhere, even if all its steps were to agree."""
+        if _normalises(ctx):
+            return  # its steps are as long however small the gradient is
         rate, momentum = _rate(ctx)
         pairs = [(p.detach(), p.grad) for p in self.climbing.parameters if p.grad is not None]
         slope = nn.utils.get_total_norm([g for _, g in pairs]) / nn.utils.get_total_norm([w for w, _ in pairs])
@@ -259,11 +262,19 @@ class SEAL(Method):
 
 
 def automatic_scale(ctx: Context, epochs: int) -> float:
-    """The S with which an ascent of so many epochs has the paper's S·η·steps/(1 − μ), at most 4."""
-    if "betas" in ctx.optimizer.defaults:
-        raise RequestError("scale=auto goes by the length of SGD's steps, and this optimiser's are normalised: give S")
+    """The S with which an ascent of so many epochs has the paper's S·η·steps/(1 − μ), at most 4.
+
+    That product is of SGD. Adam's steps have the length η whatever the gradient's: there S is 1.
+    """
+    if _normalises(ctx):
+        return 1.0
     rate, momentum = _rate(ctx)
     return min(FASTEST, PAPERS * (1 - momentum) / (rate * epochs * ctx.clock.steps))
+
+
+def _normalises(ctx: Context) -> bool:
+    """Whether the optimiser's steps do not go by the gradient's length: Adam and its kind."""
+    return "betas" in ctx.optimizer.defaults
 
 
 def _rate(ctx: Context) -> tuple[float, float]:
