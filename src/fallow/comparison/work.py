@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -133,7 +134,9 @@ def _taught(data: Any, whole: bool) -> Any:
 
 def trial(folder: Path, **arguments: Any) -> dict[str, Any]:
     """Train with settings on trial: only validation judges them, and so there is no test."""
-    return train(folder, **arguments, tested=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about settings that nobody asked for; what races says it again
+        return train(folder, **arguments, tested=False)
 
 
 def augmented(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
 from fallow.core.method import Method
-from fallow.core.ranges import linear, log
+from fallow.core.ranges import linear
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import ascend, descend, reset_state, split_groups
 
@@ -69,7 +69,7 @@ class SEAL(Method):
     name = "seal"
     summary = "the early layers climb for the first quarter of each generation, then everything relearns"
     generational = True
-    ranges: ClassVar = {"share": linear(0.1, 0.5), "scale": log(0.01, 1.0)}
+    ranges: ClassVar = {"share": linear(0.1, 0.5)}  # most S forget nothing, and would win as a restart
 
     share: float = 0.25  # of a generation's epochs that climb
     scale: float | str = "auto"  # S: of the learning rate, while climbing; the paper's is 0.01
