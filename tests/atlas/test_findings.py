@@ -20,7 +20,7 @@ def row(data: str, labels: int, method: str, mean: float, verdict: str = "undeci
     difference = None if verdict in ("control", "yardstick", "failed") else mean - 0.8
     known: dict = {
         "start": "scratch", "model": "scnn", "seeds": 5, "training": 1.0, "low": None, "high": None, "p": 1.0,
-        "classes": 10, "channels": 1, "values": 784, "seconds": 1.0, "measured": "fallow 0", "difference": difference,
+        "classes": 10, "channels": 1, "values": 784, "seconds": 1.0, "tuned": 0, "measured": "fallow 0", "difference": difference,
     }  # fmt: skip
     return Judgement(data=data, labels=labels, method=method, mean=mean, verdict=verdict, **known | more)  # type: ignore[arg-type]
 
@@ -59,6 +59,7 @@ def test_the_matrix_has_every_method_and_setting() -> None:
     assert at["sam"]["a 300"] == "▼ −10.0"
     assert at["sam"]["f 100 features"] == at["probe"]["a 100"] == "·"  # it does not apply, or was not asked
     assert at["long, %"]["a 100"] == "80.0"
+    assert at["long, training %"]["a 100"] == "100.0"
 
 
 def test_a_data_set_is_one_observation() -> None:
@@ -76,15 +77,21 @@ def test_verdicts_over_all_settings_are_corrected_for_them() -> None:
     atlas = Atlas(world())
     assert (atlas.count("better"), atlas.count("worse")) == (4, 2)
     assert {(held.data, held.method) for held in atlas.family} == {("a", "mixup")}  # p ≤ .05/13
+    assert atlas.guarantee.startswith("Untuned. In each of 13 settings")
+    tuned = [dataclasses.replace(r, tuned=0 if r.data == "a" else 8) for r in world()]
+    assert Atlas(tuned).guarantee.startswith(
+        "Every runner, the controls too, tuned by 8 trials on validation, but on a."
+    )
     assert "of 6 verdicts better or worse, 2 hold over all settings together (mixup)" in atlas.guarantee
 
 
 def test_the_sentences_say_what_to_try() -> None:
     first, second, third = Atlas(world()).sentences
-    assert "13 settings of 6 data sets, try mixup (better in 4 of 12, worse in 0, +4.5 points in the mean)" in first
-    assert "differs by +5.0 points from" in second
+    assert "13 settings of 6 data sets" in first
+    assert "are mixup (better in 4 of 12, worse in none; +4.5 points on average): enter these first" in first
+    assert "+5.0 points, ahead in 1 of 1 setting" in second
     assert "start there" in second
-    assert "In 2 of 12 settings (f)" in third
+    assert "In 2 of 12 settings (of f)" in third
     none = [r for r in world() if r.verdict != "better" and r.start == "scratch"]
     assert "None of 2 methods is shown to beat" in Atlas(none).sentences[0]
 

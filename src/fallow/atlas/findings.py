@@ -120,10 +120,11 @@ class Atlas:
             )
         said = [
             f"{method} (better in {len(self.judged(method, 'better'))} of {len(self.judged(method))}, worse in "
-            f"{len(self.judged(method, 'worse'))}, {points(self.gain(method))} points in the mean)"
+            f"{len(self.judged(method, 'worse')) or 'none'}; {points(self.gain(method))} points on average)"
             for method in winners
         ]
-        return f"Over {where}, try {listed(said)} before the others, and train as long without it to see what it adds."
+        most = f"the methods that most often beat as much plain training are {listed(said)}"
+        return f"Over {where}, {most}: enter these first."
 
     def _features(self) -> str:
         gains = []
@@ -138,8 +139,8 @@ class Atlas:
         span = points(gains[0]) if len(gains) == 1 else f"{points(min(gains))} to {points(max(gains))}"
         advice = "start there" if 2 * above > len(gains) else "let a comparison decide"
         return (
-            f"On colour pictures a linear head on ImageNet's features differs by {span} points from the best "
-            f"of all that learns from scratch, and is above it in {above} of {many(len(gains), 'setting')}: {advice}."
+            f"On colour pictures, a linear head on ImageNet's features against the best that was trained from scratch: "
+            f"{span} points, ahead in {above} of {many(len(gains), 'setting')}: {advice}."
         )
 
     def _yardsticks(self) -> str:
@@ -155,10 +156,10 @@ class Atlas:
                 beaten += [setting[0]] if max(simple) >= plainly.mean else []
         if not every:
             return ""
-        names = f" ({', '.join(dict.fromkeys(beaten))})" if beaten else ""
+        names = f" (of {', '.join(dict.fromkeys(beaten))})" if beaten else ""
         return (
-            f"In {len(beaten)} of {every} settings{names} the best learner of scikit-learn, which takes seconds, is at "
-            "least as good as a network trained plainly: have its row beside every network."
+            f"In {len(beaten)} of {every} settings{names} the best of scikit-learn's models, fitted in seconds, is at "
+            "least as good as a network trained plainly: keep its row beside every network."
         )
 
     @property
@@ -166,9 +167,16 @@ class Atlas:
         """What the verdicts are worth together."""
         held, number = self.family, len(self.settings)
         names = sorted({row.method for row in held})
+        trials = sorted({row.tuned for row in self.rows if row.verdict != YARDSTICK})
+        fair = {0: "Untuned."}.get(
+            trials[-1], f"Every runner, the controls too, tuned by {trials[-1]} trials on validation."
+        )
+        if len(trials) > 1:
+            untuned = sorted({row.data for row in self.rows if not row.tuned})
+            fair = f"{fair[:-1]}, but on {listed(untuned)}."
         return (
-            f"In each of {many(number, 'setting')}, the chance of any false verdict is at most 5 % over its methods "
-            f"(Holm, however often one looked), so up to {LEVEL * number:.1f} settings with one are to be expected; "
+            f"{fair} In each of {many(number, 'setting')}, the chance of any false verdict is at most 5 % over its "
+            f"methods (Holm, however often one looked), so up to {LEVEL * number:.1f} settings with one are to be expected; "
             f"of {self.count('better') + self.count('worse')} verdicts better or worse, {len(held)} hold over all "
             f"settings together{f' ({listed(names)})' if names else ''}."
         )

@@ -58,6 +58,7 @@ def matrix(atlas: Atlas) -> list[list[str]]:
             [label, *(_mean(atlas.at(name, setting)) for setting in settings)]
             for label, name in (("normal, %", "normal"), ("long, %", "long"), ("restart, %", "restart"))
         ),
+        ["long, training %", *(_training(atlas.at("long", setting)) for setting in settings)],
     ]
 
 
@@ -90,6 +91,10 @@ def _cell(row: Judgement | None) -> str:
 
 def _mean(row: Judgement | None) -> str:
     return "" if row is None else percent(row.mean)
+
+
+def _training(row: Judgement | None) -> str:
+    return "" if row is None or row.training is None else percent(row.training)
 
 
 def markdown(atlas: Atlas) -> str:

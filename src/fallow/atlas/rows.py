@@ -42,6 +42,7 @@ class Judgement:
     channels: int
     values: int  # pixels or features
     seconds: float | None  # of a run
+    tuned: int  # trials of settings that each runner had; 0: none
     measured: str  # by which version
 
     @property
@@ -63,6 +64,7 @@ def gathered(site: Site, comparison: Comparison, findings: Findings) -> list[Jud
         "classes": len(data.classes),
         "channels": shape[0] if len(shape) > 1 else 1,
         "values": int(shape[-1] * shape[-2] if len(shape) > 2 else shape[-1]),
+        "tuned": comparison.plan.tune,
         "measured": f"fallow {versions()['fallow']}",
     }
     found = []
