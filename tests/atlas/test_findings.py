@@ -20,7 +20,8 @@ def row(data: str, labels: int, method: str, mean: float, verdict: str = "undeci
     difference = None if verdict in ("control", "yardstick", "failed") else mean - 0.8
     known: dict = {
         "start": "scratch", "model": "scnn", "seeds": 5, "training": 1.0, "low": None, "high": None, "p": 1.0,
-        "classes": 10, "channels": 1, "values": 784, "seconds": 1.0, "tuned": 0, "measured": "fallow 0", "difference": difference,
+        "classes": 10, "channels": 1, "values": 784, "seconds": 1.0, "tuned": 0, "measured": "fallow 0",
+        "difference": difference,
     }  # fmt: skip
     return Judgement(data=data, labels=labels, method=method, mean=mean, verdict=verdict, **known | more)  # type: ignore[arg-type]
 

@@ -6,8 +6,8 @@ fallow reproduce iml-table4.7                     the digits stand in
 
 1,000 steps of warm-up with batches of 128, then a meta-update after every 500 steps, 50 of them as in the thesis: the
 outer steps are of .1, and 20 would not bring a large decay that was drawn down again. Their losses are on 500 random
-images, which the thesis found as good as all. Validation has a twelfth of the training set. ``SIDES`` set to 28 (32) are
-the thesis' own size, for MNIST about eight times as long by the time of a step.
+images, which the thesis found as good as all. Validation has a twelfth of the training set. ``SIDES`` set to 28 (32)
+are the thesis' own size, for MNIST about eight times as long by the time of a step.
 
 The thesis does not say how long its baseline was trained; that fits the training set worse than the rows with a
 learned decay, which a penalty cannot explain and a shorter training does. So training without decay is shown after the
