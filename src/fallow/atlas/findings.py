@@ -177,8 +177,8 @@ class Atlas:
         return (
             f"{fair} In each of {many(number, 'setting')}, the chance of any false verdict is at most 5 % over its "
             f"methods (Holm, however often one looked), so up to {LEVEL * number:.1f} settings with one are to be "
-            f"expected; of {self.count('better') + self.count('worse')} verdicts better or worse, {len(held)} hold over "
-            f"all settings together{f' ({listed(names)})' if names else ''}."
+            f"expected; of {self.count('better') + self.count('worse')} verdicts better or worse, {len(held)} hold "
+            f"over all settings together{f' ({listed(names)})' if names else ''}."
         )
 
     def count(self, verdict: str) -> int:
