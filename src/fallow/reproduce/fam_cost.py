@@ -32,7 +32,7 @@ PATIENCE = 3.0
 
 
 def times(folder: Path, repetitions: int) -> list[tuple[str, int, list[float]]]:
-    """Form, size and milliseconds of CPU time; the forms in turn, so that whatever else the machine does meets them all."""
+    """Form, size and milliseconds of CPU time; the forms in turn: what else the machine does meets them all."""
     found: dict[tuple[str, int], list[float]] = {}
     over: set[str] = set()
     for size in INPUTS:

@@ -78,7 +78,8 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     jobs = {(row, seed): (data, train, method, seed) for seed in range(seeds) for row, method in METHODS.items()}
     at, done = each(measure, jobs)
     columns = list(next(iter(at.values())))
-    remarks = [f"{Path(data).stem}, {train} training examples, {MODEL}, {GENERATIONS} generations of {EPOCHS} epochs at {RATE}."]
+    counted = f"{GENERATIONS} generations of {EPOCHS} epochs at {RATE}"
+    remarks = [f"{Path(data).stem}, {train} training examples, {MODEL}, {counted}."]
     if name == "seal-figure2":
         cells = [cell(row, c, None, [at[row, s][c] for s in done], 0) for row in METHODS for c in columns]
         remarks.append(
