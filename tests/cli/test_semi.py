@@ -169,7 +169,7 @@ def test_names_of_classes_cannot_break_the_page(run: Run, images: Path, tmp_path
         (("--labels", 5000), "labels=5000 is more than the 1150 labelled training images there are"),
         (("--labels", 5), "labels=5 would leave class '5' without one: ask for at least 10"),
         (("--labels", 0), "labels is 0: it must be a whole number from 1"),
-        (("--unlabelled", "empty"), "empty is empty: give a folder with PNG or JPEG images"),
+        (("--unlabelled", "empty"), "empty is empty: give a folder with images"),
         (("--ood", "empty"), "empty is empty"),
         (("--ood", "more", "--ood-share", "1"), "ood_share is 1.0: it must be above 0 and below 1"),
         (("--ood-classes", "nine"), "unknown class 'nine'"),

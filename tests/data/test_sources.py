@@ -419,13 +419,41 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes(stream.getvalue())
 
 
-@pytest.mark.parametrize("how", ["truncated", "not an image", "empty", "header only", "GIF"])
+@pytest.mark.parametrize("suffix", ["bmp", "gif", "tif", "TIFF", "webp"])
+def test_other_kinds_of_images(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    shown = np.repeat(np.array([0, 60, 120, 250], np.uint8), 16).reshape(8, 8)
+    exact = {"webp": {"lossless": True}}.get(suffix, {})
+    for i, name in enumerate("ab"):
+        Image.fromarray(shown if i else shown.T).save(tmp_path / name / f"1.{suffix}", **exact)
+    assert np.array_equal(train_of(tmp_path).x[:, 0], np.stack([shown.T, shown]))
+
+
+def test_of_several_frames_the_first_is_taken_and_said(tmp_path: Path) -> None:
+    frames = [Image.new("L", (8, 8), value) for value in (40, 200)]
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        frames[0].save(tmp_path / name / "1.gif", save_all=True, append_images=frames[1:])
+    data = load(tmp_path, val=0, test=0)
+    assert "2 files with several pages or frames: the first of each was taken." in data.notes
+    assert isinstance(data.train, Examples)
+    assert data.train.x.unique().tolist() == [40]
+
+
+def test_pixels_of_32_bits_are_not_guessed_at(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    Image.fromarray(np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)).save(tmp_path / "a" / "scan.tif")
+    assert "1 unreadable image skipped: a/scan.tif." in load(tmp_path, val=0, test=0).notes
+
+
+@pytest.mark.parametrize("how", ["truncated", "not an image", "empty", "header only", "PPM"])
 def test_damaged_images(tmp_path: Path, how: str) -> None:
     written = write_folder(tmp_path)
     damage(tmp_path / "b" / "3.png", how)
     data = load(tmp_path, val=0, test=0)
     assert isinstance(data.train, Examples)
-    assert data.notes == ["1 unreadable images were skipped: b/3.png."]
+    assert data.notes == ["1 unreadable image skipped: b/3.png."]
     assert data.train.y.tolist() == [0] * 6 + [1] * 5 + [2] * 6
     good = [image for key, image in sorted(written.items()) if key != "b/3.png"]
     assert np.array_equal(data.train.x.permute(0, 2, 3, 1).numpy(), np.stack(good))

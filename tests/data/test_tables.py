@@ -98,6 +98,19 @@ def test_classes_categories_and_separators(tmp_path: Path) -> None:
     assert usual.classes == ["bad", "good"]
 
 
+def test_whole_numbers_that_cannot_be_classes_are_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "birds.csv"
+    rows = [f"{i % 7},{2700 + 25 * (i % 60)}" for i in range(200)]
+    file.write_text("\n".join(["wing,mass", *rows, "3,6300"]))
+    data = load(file, target="mass")
+    assert data.target.kind == "numbers"
+    assert "'mass' has 61 different values and is taken for a number (mass:classes says otherwise)." in data.notes
+    with pytest.raises(RequestError, match="class '6300' has 1 of the 3 examples"):
+        load(file, target="mass:classes")
+    file.write_text("\n".join(["wing,mass", *rows[:180]]))  # three rows of each: they may be classes
+    assert load(file, target="mass").target.kind == "classes"
+
+
 def test_a_category_that_nobody_knew_is_a_gap(tmp_path: Path) -> None:
     data = load(written(tmp_path / "t.csv", **columns()), target="price")
     assert data.table is not None

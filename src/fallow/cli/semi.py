@@ -28,7 +28,7 @@ def semi(
     val: Annotated[int, typer.Option(help="validation labels; the confidence network learns from them")] = 300,
     images: Annotated[int | None, typer.Option(help="keep this many of DATA's images as unlabelled ones")] = None,
     unlabelled: Annotated[
-        str | None, typer.Option(help="more unlabelled images: a folder of PNG or JPEG, a .npz file")
+        str | None, typer.Option(help="more unlabelled images: a folder of images, a .npz file")
     ] = None,
     ood: Annotated[str | None, typer.Option(help="images of other classes to mix in: a folder, .npz or name")] = None,
     ood_classes: Annotated[

@@ -14,7 +14,7 @@ from fallow.base.errors import RequestError, unknown
 from fallow.base.files import expanded
 from fallow.base.seeds import mix as mix_seeds
 from fallow.data.examples import Data, Examples, Files
-from fallow.data.images import SUFFIXES, decode
+from fallow.data.images import SUFFIXES, decode, probe
 from fallow.data.load import load
 from fallow.data.parts import strata_of
 from fallow.data.split import stratified
@@ -193,31 +193,30 @@ def _images(source: Any, shape: tuple[int, ...]) -> tuple[Tensor, list[str]]:
 
 
 def _folder(root: Path, shape: tuple[int, ...]) -> tuple[Tensor | None, list[str]]:
-    """All PNG and JPEG images below a folder; None where there are none, but other files perhaps."""
+    """All images below a folder; None where there are none, but other files perhaps."""
     found = sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
     paths = [path for path in found if path.is_file()]  # opening a FIFO would wait for ever
     if not paths:
         if not any(p.is_file() for p in root.rglob("*")):
-            raise RequestError(f"{root} is empty: give a folder with PNG or JPEG images")
+            raise RequestError(f"{root} is empty: give a folder with images")
         return None, []
     sizes: set[tuple[int, int]] = set()
     pixels, broken = [], []
     for path in paths:
         try:
-            from PIL import Image
-
-            with Image.open(path) as image:
-                sizes.add((image.height, image.width))
+            sizes.add(probe(path).size)
             pixels.append(torch.from_numpy(decode(path, (shape[1], shape[2]), shape[0])))
         except Exception:  # Pillow raises many kinds for a damaged file
             broken.append(path.name)
     if not pixels:
-        raise RequestError(f"none of the {len(paths)} images in {root} can be read: give PNG or JPEG images")
+        raise RequestError(f"none of the {len(paths)} images in {root} can be read: repair them, or give others")
     notes = []
     if sizes != {(shape[1], shape[2])}:
         notes.append(f"The unlabelled images were resized to {shape[1]}×{shape[2]}.")
     if broken:
-        notes.append(f"{len(broken)} unreadable unlabelled images were skipped: {', '.join(broken[:5])}.")
+        notes.append(
+            f"{len(broken)} unreadable unlabelled image{'s' * (len(broken) > 1)} skipped: {', '.join(broken[:5])}."
+        )
     return torch.stack(pixels), notes
 
 

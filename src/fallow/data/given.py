@@ -166,7 +166,7 @@ def _read(path: Path, shape: tuple[int, ...], pictures: bool) -> Tensor:
         try:
             return torch.from_numpy(decode(path, (height, width), channels))[None]
         except Exception as error:  # Pillow raises many kinds for a damaged file
-            raise RequestError(f"{path} cannot be read as PNG or JPEG") from error
+            raise RequestError(f"{path} cannot be read as an image") from error
     if path.suffix.lower() not in READERS:
         raise RequestError(f"{path} is of an unknown kind: give {', '.join(KNOWN)}")
     try:

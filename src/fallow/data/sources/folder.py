@@ -16,7 +16,7 @@ from fallow.base.errors import RequestError
 from fallow.data.answers import index_labels
 from fallow.data.examples import Examples, Files
 from fallow.data.groups import from_names, numbered
-from fallow.data.images import SUFFIXES, decode, probe
+from fallow.data.images import KINDS, SUFFIXES, decode, probe
 from fallow.data.parts import Parts
 from fallow.data.targets import Classes
 
@@ -24,7 +24,7 @@ IN_MEMORY = 1 << 30  # bytes of pixels; beyond, files are decoded as they are ne
 DEFAULT_SIZE = 64
 SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
 HUGE = "have more pixels than Pillow opens, lest they fill the memory"
-LAYOUT = "give a folder with one folder of PNG or JPEG images per class (perhaps below train/ and test/)"
+LAYOUT = f"give a folder with one folder of images per class (perhaps below train/ and test/), {KINDS}"
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -72,8 +72,10 @@ def read_images(root: Path, listed: list[Found], size: int | None, strict: bool,
     _check(broken, len(listed), strict, reasons)
     kept = [found for found, header in zip(listed, headers, strict=True) if header is not None]
     known = [header for header in headers if header is not None]
-    target = _target({shape for shape, _ in known}, size, notes)
-    channels = 1 if all(grey for _, grey in known) else 3
+    target = _target({header.size for header in known}, size, notes)
+    channels = 1 if all(header.grey for header in known) else 3
+    if several := sum(header.several for header in known):
+        notes.append(f"{several} file{'s' * (several > 1)} with several pages or frames: the first of each was taken.")
     pixels = None
     if len(kept) * channels * target[0] * target[1] <= IN_MEMORY:
         pixels, good = _decode(kept, target, channels, reasons)
@@ -84,7 +86,8 @@ def read_images(root: Path, listed: list[Found], size: int | None, strict: bool,
         notes.append("The images are too many for memory: they are decoded as they are needed.")
     if broken:
         names = printable(", ".join(str(found.path.relative_to(root)) for found in broken[:5]))
-        notes.append(f"{len(broken)} unreadable images were skipped: {names}{', …' if len(broken) > 5 else '.'}")
+        counted = f"{len(broken)} unreadable image{'s' * (len(broken) > 1)}"
+        notes.append(f"{counted} skipped: {names}{', …' if len(broken) > 5 else '.'}")
         if reasons.get(HUGE):
             notes.append(f"{reasons[HUGE]} of them {HUGE}: make them smaller.")
     return Images(kept, pixels, target, channels)
@@ -123,14 +126,14 @@ def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
     for name, paths in images.items():
         if not paths:
             raise RequestError(
-                f"class {printable(name)!r} in {base} has 0 images: add PNG or JPEG files, or remove its folder"
+                f"class {printable(name)!r} in {base} has 0 images: add some ({KINDS}), or remove its folder"
             )
     if strange:
         notes.append(
             f"{strange} images in {printable(base.name)} are not files (FIFOs, links to nothing) and were left alone."
         )
     if others:
-        notes.append(f"{others} files in {printable(base.name)} that are not PNG or JPEG were left alone.")
+        notes.append(f"{others} file{'s' * (others > 1)} in {printable(base.name)} left alone: not {KINDS}.")
     return [Found(part, name, path) for name, paths in images.items() for path in paths]
 
 
@@ -180,11 +183,11 @@ def _check(broken: list[Found], total: int, strict: bool, reasons: dict[str, int
     huge = f" ({reasons[HUGE]} {HUGE})" if reasons.get(HUGE) else ""
     if broken and strict:
         raise RequestError(
-            f"{broken[0].path} cannot be read as PNG or JPEG{huge}: repair or remove it, or load without strict"
+            f"{broken[0].path} cannot be read as an image{huge}: repair or remove it, or load without strict"
         )
     if 2 * len(broken) > total:
         raise RequestError(
-            f"{len(broken)} of {total} images cannot be read as PNG or JPEG, the first is {broken[0].path}{huge}: "
+            f"{len(broken)} of {total} images cannot be read, the first is {broken[0].path}{huge}: "
             "convert or repair them"
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fallow.base.errors import RequestError
 from fallow.data.arrays import from_tensors
-from fallow.data.images import SUFFIXES
+from fallow.data.images import FORMATS, SUFFIXES
 from fallow.data.parts import Parts
 from fallow.data.sources.folder import Found, read_images
 
@@ -33,7 +33,7 @@ def masked(root: Path, size: int | None, strict: bool = False) -> Parts:
     paths = sorted(p for p in pair[0].iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
     own = {p.stem: p for p in pair[1].iterdir() if p.suffix.lower() in SUFFIXES and p.is_file()}
     if not paths:
-        raise RequestError(f"{pair[0]} holds no images: give PNG or JPEG files, and a mask for each in {pair[1]}")
+        raise RequestError(f"{pair[0]} holds no images: give some, and a mask for each in {pair[1]}")
     for path in paths:
         if path.stem not in own:
             raise RequestError(f"{path} has no mask: give {pair[1] / path.stem}.png, or leave the image out")
@@ -52,7 +52,7 @@ def _mask(path: Path, of: Path, size: tuple[int, int]) -> np.ndarray:
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(path) as opened, Image.open(of) as image:
+        with Image.open(path, formats=FORMATS) as opened, Image.open(of, formats=FORMATS) as image:
             if opened.size != ImageOps.exif_transpose(image).size:
                 shown = "×".join(map(str, opened.size))
                 raise RequestError(f"{path} is {shown}, and its image {of.name} is not: give a mask of the same size")

@@ -24,6 +24,7 @@ from fallow.data.targets import KINDS
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 TARGETS = ("target", "label", "class", "y")  # what the column to predict is often called
+SPLIT = 3  # examples of a class, for training, validation and test
 SEPARATORS = ",;\t|"
 DECIMAL = re.compile(r"-?\d*,\d+")  # as many countries write 1.5
 
@@ -49,6 +50,8 @@ def table(path: Path, cells: Cells, target: str | None = None, groups: Any = Non
     if isinstance(groups, str) and belonging is None and not expanded(groups).exists():
         raise unknown(f"column of {path} for groups", groups, cells)
     y = _answers(name, answers, there, kind)
+    if said := _measured(name, y, kind):
+        y, kind = y.astype(np.float64), "numbers"
     if len(np.unique(y)) < 2:
         raise RequestError(f"the column {name!r} of {path} is {answers[there[0]]!r} in all rows: nothing is to predict")
     kept = {key: [column[i] for i in there] for key, column in cells.items() if key not in drop}
@@ -56,7 +59,7 @@ def table(path: Path, cells: Cells, target: str | None = None, groups: Any = Non
     x = found.raw(kept)
     names = [name] if y.dtype.kind == "f" else None
     parts = from_tensors({"train": (torch.zeros(len(x), x.shape[1]), y)}, names=names, target=kind)
-    parts = Parts(Examples(x, parts.train.y), None, None, parts.target, parts.notes + notes, table=found)
+    parts = Parts(Examples(x, parts.train.y), None, None, parts.target, parts.notes + said + notes, table=found)
     if len(there) < len(answers):
         parts.notes.append(f"{len(answers) - len(there)} rows without {name!r} were left out.")
     if belonging is not None or groups is not None:
@@ -134,6 +137,16 @@ def _target(cells: Cells, asked: str | None, path: Path) -> tuple[str, str | Non
             f"which column of {path} is to be predicted? name it: --target with one of {', '.join(cells)}"
         )
     return usual[0], asked
+
+
+def _measured(name: str, y: NDArray[Any], kind: str | None) -> list[str]:
+    """Says when whole numbers are counts or measurements: many, and some too rare to be classes that are split."""
+    if kind is not None or y.dtype.kind != "i":
+        return []
+    values, counts = np.unique(y, return_counts=True)
+    if len(values) <= MANY or counts.min() >= SPLIT:
+        return []
+    return [f"{name!r} has {len(values):,} different values and is taken for a number ({name}:classes says otherwise)."]
 
 
 def _answers(name: str, answers: list[str], there: list[int], kind: str | None) -> NDArray[Any]:
