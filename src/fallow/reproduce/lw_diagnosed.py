@@ -69,12 +69,11 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     if name == "lw-figure6":
         ratios = {row: [at[row, s]["size"] / at["BL", s]["size"] for s in done] for row in METHODS}
         sizes = [cell(row, "size over the baseline's", None, values, 0) for row, values in ratios.items()]
-        remark = f"{Path(data).stem}, {TRAIN} training examples; the paper's ratios of LW lie around 1."
+        remark = f"{data}, {TRAIN} training examples; the paper's ratios of LW lie around 1."
         return Table(name, "LW, figure 6", sizes, unit="parts of one", remarks=[remark])
     columns = next(iter(at.values()))
     cells = [cell(row, c, None, [at[row, s][c] for s in done], 0) for row in METHODS for c in columns]
-    counted = f"{Path(data).stem}, {TRAIN} training examples; means over {len(done)} seeds"
-    remarks = [f"{counted}. The paper's figures have no numbers."]
+    remarks = [f"{data}, {TRAIN} training examples; means over {len(done)} seeds. The paper's figures have no numbers."]
     if name == "lw-figure4":
         return Curves(name, "LW, figure 4", cells, unit="softmax margin", remarks=remarks, along="rank", log_x=True)
     return Curves(

@@ -6,6 +6,7 @@ A table's own file says which runs it wants, what the paper has, and what a colu
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ def reproduce(name: str, folder: Path, *, seeds: int | None = None, data_dir: Pa
     family = getattr(module, "FAMILY", name)  # tables that share their trainings may share a folder
     each = Runs(folder, data_dir, {"table": family, "fallow": versions()["fallow"]} | constants(module), how)
     table: Table = module.run(name, seeds or module.SEEDS, data_dir, each)
+    table.remarks = [said.replace(f"{data_dir}{os.sep}", "") for said in table.remarks]  # names, not where they are
     table.failed, table.seconds = each.failed, round(each.seconds, 1)
     table.measured = f"fallow {versions()['fallow']}"
     return table

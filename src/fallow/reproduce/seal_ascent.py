@@ -56,8 +56,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
                 cells.append(cell(row, column, None, [at[row, seed][i] for seed in done], 0))
     held = sum(at["SEAL, S by scale=auto", seed][2] >= at["restart", seed][2] for seed in done)
     remarks = [
-        f"{Path(data).stem}, {train} training examples, {MODEL}, "
-        f"{GENERATIONS} generations of {EPOCHS} epochs at {RATE}.",
+        f"{data}, {train} training examples, {MODEL}, {GENERATIONS} generations of {EPOCHS} epochs at {RATE}.",
         f"scale=auto ends no lower in training accuracy than restart with {held} of {len(done)} seeds.",
     ]
     return Table(name, "SEAL, section 3", cells, unit="the columns' units", remarks=remarks)

@@ -78,8 +78,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     jobs = {(row, seed): (data, train, method, seed) for seed in range(seeds) for row, method in METHODS.items()}
     at, done = each(measure, jobs)
     columns = list(next(iter(at.values())))
-    counted = f"{GENERATIONS} generations of {EPOCHS} epochs at {RATE}"
-    remarks = [f"{Path(data).stem}, {train} training examples, {MODEL}, {counted}."]
+    remarks = [f"{data}, {train} training examples, {MODEL}, {GENERATIONS} generations of {EPOCHS} epochs at {RATE}."]
     if name == "seal-figure2":
         cells = [cell(row, c, None, [at[row, s][c] for s in done], 0) for row in METHODS for c in columns]
         remarks.append(
