@@ -80,6 +80,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seal_diagnosed, "EPOCHS", 4)
     monkeypatch.setattr(seal_diagnosed, "GENERATIONS", 2)
     monkeypatch.setattr(seal_diagnosed, "MODEL", "mlp:hidden=4,4")
+    monkeypatch.setattr(seal_diagnosed, "EVOLUTION", (1, 2))
     monkeypatch.setattr(seal_diagnosed, "PROBES", 2)
     monkeypatch.setattr(seal_diagnosed, "STEPS", 10)
     monkeypatch.setattr(seal_diagnosed, "METHODS", {"Normal (long)": "long", "SEAL": "seal"})

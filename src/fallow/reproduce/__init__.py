@@ -27,6 +27,7 @@ TABLES: dict[str, Entry] = {
     "lw-figure7": Entry("lw_budget", "LW, appendix F", "LW under other hyperparameters", 6),
     "seal-table6": Entry("seal_diagnosed", "SEAL, table 6", "eigenvalues of the Hessian, scaled down", 4),
     "seal-figure2": Entry("seal_diagnosed", "SEAL, figure 2", "what neighbours know in each block, scaled down", 2),
+    "seal-figure3": Entry("seal_diagnosed", "SEAL, figure 3", "the same over generations, scaled down", 6),
     "lw-ablation": Entry("lw_ablation", "LW, appendix E", "LW without rescaling, normalisation, fine-tuning", 3),
     "seal-table2": Entry("seal_tables", "SEAL, table 2", "normal, LLF and SEAL over generations, scaled down", 1),
     "seal-ascent": Entry("seal_ascent", "SEAL, section 3", "does the ascent forget, and is it relearned", 0.5),
