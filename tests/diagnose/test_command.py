@@ -15,6 +15,7 @@ from fallow.cli.main import main
 from fallow.diagnose.measures import MEASURES
 from fallow.diagnose.run import diagnose, spearman
 from fallow.diagnose.subjects import subjects
+from tests.comparison import small
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,14 @@ def test_the_model_is_the_one_that_was_trained(runs) -> None:
     with torch.no_grad():
         accuracy = (subject.model(subject.test[0]).argmax(1) == subject.test[1]).double().mean()
     assert float(accuracy) == pytest.approx(subject.accuracy, abs=1e-6)
+
+
+def test_of_a_comparison_what_raced_is_measured(tmp_path: Path, monkeypatch) -> None:
+    """Not the winner that was trained again on all labels: those are other data, and its method is there already."""
+    monkeypatch.setattr("fallow.comparison.yardsticks.measured", lambda *_, **__: [])
+    small.ran(small.plan(small.arrays(tmp_path / "a.npz"), "ema", seeds=1), tmp_path / "out")
+    assert (tmp_path / "out" / "runs" / "winner" / "result.json").exists()
+    assert sorted(subject.name for subject in subjects([tmp_path / "out"])) == ["ema", "long", "normal"]
 
 
 def test_what_cannot_be_measured_is_named_and_the_rest_is_measured(runs) -> None:

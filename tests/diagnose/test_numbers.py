@@ -48,7 +48,8 @@ def test_a_run_on_a_table(tmp_path: Path) -> None:
     assert float(y.mean()) == pytest.approx(0, abs=1e-5)
     found = diagnose(looked, ("spectrum", "depth", "flatness", "margins", "weights"), quick=True)
     assert set(found.records) == {"spectrum", "depth", "flatness", "weights"}
-    assert "have no margin" in found.failures["margins"]["normal"]
+    assert found.failures["margins"]["normal"] == "classes have margins, numbers have none"
+    assert diagnose(looked, quick=True).failures == {}  # and nobody asked for them
 
 
 def test_other_targets_are_refused(tmp_path: Path) -> None:

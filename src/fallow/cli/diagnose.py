@@ -72,7 +72,7 @@ def diagnose(
     refuse_unused(model or (), [str(record_of(subject.folder)["model"]) for subject in looked])
     folder = out or runs[0] / "diagnosis"
     with alone(folder):
-        found = measure(looked, names or tuple(MEASURES), quick=quick, progress=show)
+        found = measure(looked, names or None, quick=quick, progress=show)
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr)
         page = write(folder, found, typed(), Shown.of(looked[0].metric))

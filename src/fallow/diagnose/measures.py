@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fallow.base.errors import RequestError
 from fallow.diagnose.depth import prediction_depth
 from fallow.diagnose.flatness import flatness
 from fallow.diagnose.margin import margins
@@ -42,6 +43,12 @@ def _depth(subject: Subject, quick: bool) -> Any:
     return prediction_depth(subject.model, _some(subject.train, quick), _some(subject.test, quick))
 
 
+def _margins(subject: Subject, quick: bool) -> Any:
+    if subject.target.kind != "classes":
+        raise RequestError(f"classes have margins, {subject.target.kind} have none")
+    return margins(subject.model, *_some(subject.train, quick))
+
+
 def _noise(subject: Subject, quick: bool) -> Any:
     return noise(subject.model, subject.loss, *_some(subject.train, quick), draws=3 if quick else 10)
 
@@ -72,7 +79,7 @@ MEASURES: dict[str, Measure] = {
         "Margins on training data",
         "The share of training examples below each softmax margin: a curve that stays low until 1 has wide margins, "
         "and what lies left of 0 is misclassified.",
-        lambda subject, quick: margins(subject.model, *_some(subject.train, quick)),
+        _margins,
     ),
     "noise": Measure(
         "Robustness to noise on the weights",

@@ -91,12 +91,15 @@ class Diagnosis:
 
 def diagnose(
     subjects: Sequence[Subject],
-    what: Sequence[str] = tuple(MEASURES),
+    what: Sequence[str] | None = None,
     *,
     quick: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
-    """Measure everything that can be measured; what cannot is named with its reason."""
+    """Measure everything that can be measured, or ``what`` is named; what cannot is named with its reason."""
+    if what is None:
+        classes = all(subject.target.kind == "classes" for subject in subjects)
+        what = [name for name in MEASURES if classes or name != "margins"]  # numbers have none
     for name in what:
         if name not in MEASURES:
             raise unknown("measure", name, MEASURES)

@@ -21,7 +21,8 @@ from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
 from fallow.training.predict import Predictor
 
-TRIAL = re.compile(r"-trial\d+-(short|whole)$")  # how `fallow.comparison.tuning` names them
+# what did not race: trials of settings, and the winner once more on all labels (`fallow.comparison` names them so)
+UNRACED = re.compile(r".*-trial\d+-(short|whole)|winner")
 
 
 @dataclass
@@ -107,9 +108,9 @@ def _expand(run: Path) -> list[Path]:
 
 
 def finished(comparison: Path) -> list[Path]:
-    """The folders of a comparison's runs that are done; trials of settings raced for nothing."""
+    """The folders of a comparison's races that are done."""
     folders = sorted(path.parent for path in comparison.glob("runs/*/result.json"))
-    folders = [folder for folder in folders if not TRIAL.search(folder.name)]
+    folders = [folder for folder in folders if not UNRACED.fullmatch(folder.name)]
     if not folders:
         raise RequestError(f"{comparison} is a comparison without a finished run: let it go on first")
     return folders
