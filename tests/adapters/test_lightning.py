@@ -88,6 +88,12 @@ def test_the_network_may_be_the_module_itself(method: str, tmp_path: Path) -> No
     assert_close(module.model.state_dict(), own_loop(method))
 
 
+def test_checkpoints_of_weights_that_were_not_evaluated_are_refused(tmp_path: Path) -> None:
+    watched = lightning.callbacks.ModelCheckpoint(tmp_path, monitor="val_loss")
+    with pytest.raises(RequestError, match="would keep weights that ema did not evaluate: leave monitor out"):
+        trainer(tmp_path, callback("ema"), watched).fit(Module(network()), batches())
+
+
 def test_micro_batches_are_one_batch(tmp_path: Path) -> None:
     """Two of half the size give what one gives: the penalty is scaled as the loss is."""
     found = []

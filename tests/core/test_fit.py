@@ -131,6 +131,62 @@ def test_a_loss_of_the_user_is_minimised_and_measured() -> None:
         assert result.last["test_loss"] == pytest.approx(loss(net(data.test.x), data.test.y).item(), rel=1e-5)
 
 
+def test_numbers_stay_in_their_units_where_the_loss_is_the_users() -> None:
+    """Poisson's and its like are written for counts, not for deviations from their mean."""
+    x, _ = some(80)
+    y = 100 + 5 * x[:, 0]
+
+    def loss(output, y):
+        return (output.flatten() - y).abs().mean()
+
+    data = fallow.data.load((x, y), target="numbers")
+    result = fallow.fit(nn.Linear(4, 1), data, loss=loss, generations=1, epochs=2, lr=0.01, label_smoothing=0.0)
+    with torch.no_grad():
+        output = result.model(data.test.x).flatten()
+    assert result.last["test_rmse"] == pytest.approx((output - data.test.y).square().mean().sqrt().item(), rel=1e-5)
+    assert result.last["test_loss"] == pytest.approx(loss(output, data.test.y).item(), rel=1e-5)
+
+
+def test_outputs_that_are_no_classes_are_judged_by_the_loss_alone() -> None:
+    def loss(output, y):
+        return functional.binary_cross_entropy_with_logits(output.flatten(), y.float())
+
+    result = fallow.fit(nn.Linear(4, 1), points(), loss=loss, **TINY)
+    assert {"val_loss", "test_loss"} <= result.last.keys()
+    assert not any("accuracy" in key for key in result.last)  # the place of the largest of one output says nothing
+
+
+def test_the_model_that_is_returned_is_ready_to_be_asked() -> None:
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2))
+    data = points(64)
+    result = fallow.fit(net, data, "ema", **TINY)
+    with torch.no_grad():
+        right = (result.model(data.test.x).argmax(1) == data.test.y).double().mean().item()
+        result.model(data.test.x[:1])  # a batch norm in training refuses a single example
+    assert right == pytest.approx(result.last["test_accuracy"])
+
+
+def test_data_that_are_loaded_take_no_options_of_loading() -> None:
+    for options in ({"train": 10}, {"val": 0.3}, {"target": "numbers"}, {"as_": "signals"}):
+        with pytest.raises(RequestError, match=f"give {next(iter(options))} to fallow.data.load instead"):
+            fallow.fit(Net(), points(), **TINY, **options)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"method": None}, "the method is None: give a name such as 'llf'"),
+        ({"method": fallow.LLF}, r"give LLF\(\)"),
+        ({"optimizer": torch.optim.LBFGS}, "LBFGS asks for the loss several times a step"),
+        ({"model": nn.Sequential(nn.LazyLinear(2))}, "pass one batch through it first"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_a_line(asked, says) -> None:
+    model = asked.pop("model", None) or Net()
+    with pytest.raises(RequestError, match=says):
+        fallow.fit(model, points(), **TINY, **asked)
+
+
 def test_label_smoothing_is_for_training_only() -> None:
     net, data = Net(), points()
     result = fallow.fit(net, data, label_smoothing=0.3, **TINY)

@@ -417,6 +417,15 @@ def test_rescale_brings_every_layer_back_and_redraws_nothing(model: Any, images:
 # ---- IMP ------------------------------------------------------------------------------------------------------
 
 
+def test_imp_leaves_frozen_layers_whole(images: Data) -> None:
+    net = models.build("mlp:hidden=8,8", shape=images.shape, classes=3)
+    frozen = next(layer for name, layer in net.named_modules() if name == "hidden2.linear")
+    frozen.requires_grad_(False)
+    before = frozen.weight.detach().clone()
+    fallow.fit(net, images, "imp:fraction=0.5", generations=2, epochs=1)
+    assert torch.equal(frozen.weight, before)
+
+
 def removed_of(ctx: Context) -> dict[str, Tensor]:
     return {name: mask.clone() for name, mask in ctx.method.removed.items()}
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fallow.adapters.host import Guest, accepted, repeats
 from fallow.base.errors import RequestError
-from fallow.core.method import Method
+from fallow.core.method import Method, overrides
 
 LISTS = ("_schedulers", "_milestones")  # of a scheduler, whose length has nothing to do with parameter groups
 
@@ -164,6 +164,12 @@ class Fallow(Callback):
             raise RequestError("the callback works in one process: fallow.fit(devices=…) trains in several")
         if not pl_module.automatic_optimization:
             raise RequestError("the callback needs automatic optimisation: in a loop of your own, see docs/own-loop.md")
+        averaged = any(overrides(part, "evaluated") for part in self.method.parts)
+        if averaged and any(getattr(each, "monitor", None) for each in trainer.checkpoint_callbacks):
+            raise RequestError(
+                f"ModelCheckpoint(monitor=…) would keep weights that {self.method} did not evaluate: leave monitor "
+                "out, the module ends with those that it did"
+            )
         if repeats(self.method):
             if trainer.accumulate_grad_batches > 1:
                 raise RequestError(f"{self.method} takes a step's gradient again: set accumulate_grad_batches=1")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fallow.base.errors import FallowError, WorkError, first_line
 from fallow.comparison.plan import METHODS, QUICK_SEEDS, SEEDS, Plan, default_folder, split_names
+from fallow.core.method import Method
 
 if TYPE_CHECKING:
     from fallow.comparison.run import Comparison
@@ -27,8 +28,8 @@ Names = str | Sequence[str]
 
 
 def compare(
-    data: Names,
-    methods: Names = METHODS,
+    data: Names | Path,
+    methods: Names | Method = METHODS,
     *,
     models: Names = (),
     seeds: int | None = None,
@@ -107,7 +108,7 @@ def compare(
     """
     own = {"generations": generations, "epochs": epochs, "batch_size": batch_size, "lr": lr, "metric": metric}
     plan = Plan(
-        data=(data,) if isinstance(data, str) else tuple(data),
+        data=tuple(map(str, (data,) if isinstance(data, str | Path) else data)),
         methods=_names(methods),
         models=_names(models),
         seeds=seeds if seeds is not None else QUICK_SEEDS if quick else SEEDS,
@@ -143,8 +144,10 @@ def compare(
     )  # fmt: skip
 
 
-def _names(given: Names) -> tuple[str, ...]:
-    return tuple(split_names(given) if isinstance(given, str) else given)
+def _names(given: Names | Method) -> tuple[str, ...]:
+    if isinstance(given, str):
+        return tuple(split_names(given))
+    return tuple(map(str, (given,) if isinstance(given, Method) else given))
 
 
 def execute(

@@ -186,6 +186,8 @@ class Method:
         return dataclasses.replace(self, **mine) if mine else self  # type: ignore[type-var]
 
     def __add__(self, other: Method) -> Method:
+        if not isinstance(other, Method):
+            return NotImplemented
         return Together(*self.parts, *other.parts)
 
     def __str__(self) -> str:

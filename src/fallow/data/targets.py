@@ -119,6 +119,10 @@ class Target(ABC):
         needed = f"{self.outputs} {self.kind} need {self.outputs} numbers" if self.outputs > 1 else "1 number is needed"
         return f"the model gives {tuple(output[1:])} for an example: {needed}"
 
+    def unscaled(self) -> Target:
+        """The same, of outputs in the answers' own units."""
+        return self
+
     def describe(self) -> dict[str, Any]:
         """As plain JSON, for `Target.of`."""
         return {"kind": self.kind} | {key: list(value) for key, value in asdict(self).items()}
@@ -208,6 +212,9 @@ class Numbers(Target):
                 f"{self.names[place]!r} is {value:g} in all {len(y)} training examples: give numbers that differ"
             )
         return Numbers(self.names, mean.tolist(), std.tolist())
+
+    def unscaled(self) -> Numbers:
+        return Numbers(self.names)
 
     def cast(self, y: Tensor, x: Tensor) -> Tensor:
         return y.float().reshape(len(y)) if self.outputs == 1 else y.float()

@@ -11,6 +11,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from fallow.base.errors import unknown
+from fallow.base.numbers import require_whole
 from fallow.flatness.choose import Choice, evaluate
 from fallow.flatness.observation import Observation
 from fallow.flatness.watch import Watch
@@ -56,6 +57,7 @@ def relative_flatness(
     True
 
     """
+    require_whole("probes", probes)
     observed, choice = _observe(model, layer, inputs, targets, loss, form, simplified)
     return evaluate(observed, choice, probes, generator)
 

@@ -68,6 +68,9 @@ def build(spec: Method | str) -> Method:
     """
     if isinstance(spec, Method):
         return spec
+    if not isinstance(spec, str):
+        named = f"{spec.__name__}()" if isinstance(spec, type) else "a name such as 'llf'"
+        raise RequestError(f"the method is {spec!r}: give {named}")
     found = [_build(part) for part in re.split(r"\s*\+\s*(?=[a-z])", spec)]  # 1e+3 is a number, not a sum
     total = found[0]
     for method in found[1:]:

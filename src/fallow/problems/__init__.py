@@ -26,9 +26,11 @@ def as_problem(
 
     This is the one door: whatever a user has passes through it, and nothing behind it asks what the data are.
     """
-    if isinstance(data, Data) and train is not None:
-        raise RequestError("this Data is loaded and split already: give train to fallow.data.load instead")
-    loaded = load(data, train=train, **how)
+    how = {"train": train} | how
+    given = [name for name, value in how.items() if name != "seed" and value is not None]
+    if isinstance(data, Data) and given:
+        raise RequestError(f"this Data is loaded and split already: give {given[0]} to fallow.data.load instead")
+    loaded = load(data, **how)
     return (Labelled if loaded.unlabelled is None else SemiLabelled)(loaded, metric, loss)
 
 

@@ -144,6 +144,10 @@ class Labelled(Problem):
         held = Examples(front_features(self.cut.front.to(device), part, self.data, folder), part.y)
         return held, replace(self.data, train=held, mean=None, std=None, size=None, shape=tuple(held.x.shape[1:]))
 
+    def keep_units(self) -> None:
+        self.target = self.target.unscaled()
+        self.data = replace(self.data, target=self.target)
+
     def training_loss(self, settings: Settings) -> Criterion:
         return self.target.training_loss(settings.label_smoothing)
 
@@ -151,9 +155,10 @@ class Labelled(Problem):
         return self.target.loss(output, y)
 
     def judge(self, output: Tensor, y: Tensor) -> dict[str, float]:
+        if self.target.check(output.shape, y.shape):
+            return {}  # a loss of one's own may take other outputs, and then it alone judges
         found = right(output, y)
-        missing = [metric for metric in self.judged if metric.name not in found]
-        if missing and not self.target.check(output.shape, y.shape):  # a loss of one's own may take other outputs
+        if missing := [metric for metric in self.judged if metric.name not in found]:
             prediction, truth = self.target.decode(output).numpy(), y.cpu().numpy()
             found |= {metric.name: metric.compute(prediction, truth) for metric in missing}
         return found

@@ -53,6 +53,8 @@ class Problem(ABC):
     def network(self, model: nn.Module | str | None, size: int | None = None) -> Network:
         """The network, from a module, a name, or None for the default; ``size`` is what a pretrained one sees."""
         if isinstance(model, nn.Module):
+            if any(nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
+                raise RequestError("the model has layers without a shape yet: pass one batch through it first")
             shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
             digest = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:12]
             return Network(model, None, f"{type(model).__module__}.{type(model).__qualname__} ({digest})")
@@ -70,6 +72,9 @@ class Problem(ABC):
     def freeze(self, network: nn.Module, at: str | int | float) -> nn.Module:
         """What is trained of a network of which all that runs before ``at`` stays as it is."""
         raise RequestError(f"freeze={at} is for labelled examples: leave it out")
+
+    def keep_units(self) -> None:  # noqa: B027 (most targets have none)
+        """Answers are not scaled: the user's own loss is written for them as they are."""
 
     @abstractmethod
     def training_loss(self, settings: Settings) -> Criterion:

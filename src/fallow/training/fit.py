@@ -135,7 +135,8 @@ def fit(
     method : a method or its name with settings (``"seal:scale=0.1"``, ``"llf+sagd"``).
     optimizer : "sgd", "adamw", an optimiser over the model's parameters, or a function that makes one.
     loss : of (output, targets); by default that of the target, cross-entropy with label smoothing for classes. For
-        masks also by name: "dice", "dice+cross-entropy".
+        masks also by name: "dice", "dice+cross-entropy". With a loss of one's own, numbers stay in their own units;
+        else a network gives them in deviations from the training mean.
     metric : what decides which weights are best, "accuracy" for classes, "rmse" for numbers, …
     weights : a file of pretrained weights to start from.
     redraw_from : "weights" (what is re-drawn gets its pretrained values back, a new head is drawn), or "init".
@@ -190,6 +191,8 @@ def prepare(
     engine = run.engine or make_engine(run.device, run.devices, settings.precision)
     torch.manual_seed(mix(settings.seed, 0))
     problem = as_problem(data, seed=settings.seed, metric=settings.metric, loss=settings.loss, **how)
+    if loss is not None:
+        problem.keep_units()
     method = problem.accept(method)
     if model is None and isinstance(problem, Labelled):
         model, asked = recipes.training(problem.data, method, None, asked)
@@ -296,15 +299,22 @@ def _optimizer(
         held = {id(p) for group in given.param_groups for p in group["params"]}
         if not held & {id(p) for p in parameters}:
             raise RequestError("the optimizer holds none of the model's parameters: make it from model.parameters()")
-        return given
+        return _one_step(given)
     if callable(given):
-        return given(parameters)
+        return _one_step(given(parameters))
     # fused: one kernel for all tensors; on a small network on the CPU a step is an eighth shorter
     options: dict[str, Any] = {"lr": settings.lr, "fused": not is_sharded(model)}
     groups = _by_decay(model, settings.weight_decay)
     if settings.optimizer == "sgd":
         return torch.optim.SGD(groups, momentum=settings.momentum, nesterov=settings.nesterov, **options)
     return torch.optim.AdamW(groups, **options)
+
+
+def _one_step(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Refuse those that ask for the loss several times in a step."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise RequestError("LBFGS asks for the loss several times a step, which no method here expects: take another")
+    return optimizer
 
 
 def may_be_channels_last(model: nn.Module) -> bool:
@@ -368,7 +378,7 @@ def result_of(ctx: Context) -> Result:
     if ctx.best is not None:
         best = {"generation": ctx.best["generation"]} | ctx.generations[ctx.best["generation"] - 1]["best"]
     result = Result(
-        model=ctx.problem.finished(ctx.method.evaluated(ctx)),
+        model=ctx.problem.finished(ctx.method.evaluated(ctx)).eval(),  # ready to be asked, norms and dropout included
         last=ctx.generations[-1]["last"] if ctx.generations else {},
         best=best,
         best_weights=ctx.best["weights"] if ctx.best else None,

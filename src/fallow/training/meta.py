@@ -94,6 +94,8 @@ def fewshot(
     >>> result.loss.low < result.loss.mean < result.loss.high
     True
     """
+    if not isinstance(tasks, Tasks):
+        raise RequestError("few-shot methods learn from tasks: give fallow.Episodes, fallow.Sinusoid or fallow.Mixture")
     recipe = tasks.recipe
     chosen: dict[str, Any] = {
         "optimizer": "adamw", "weight_decay": 0.0,  # AdamW without decay is Adam

@@ -87,7 +87,9 @@ class Predictor:
         if network is None and "yardstick" not in record:
             network = _build(record, model, self.shape, self.target, folder)  # type: ignore[arg-type]  # no module here
         if not file.exists():
-            raise RequestError(f"{folder} has no {file.name}: the run is not finished: resume it first")
+            kept = sorted(each.stem for each in folder.glob("*.safetensors"))
+            why = f"give weights as one of {', '.join(kept)}" if kept else "the run is not finished: resume it first"
+            raise RequestError(f"{folder} has no {file.name}: {why}")
         if network is None:
             network = _learner(record["yardstick"], file)
         else:
@@ -107,8 +109,9 @@ class Predictor:
         return self.scaled.network
 
     @torch.no_grad()
-    def logits(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor | np.ndarray) -> Tensor:
         """The model's output for examples as the data held them (uint8 images, or float features)."""
+        x = torch.as_tensor(x)
         if tuple(x.shape[1:]) != self.shape and not (self.texts and x.shape[1] == self.shape[0]):
             raise RequestError(f"examples have shape {tuple(x.shape[1:])}: the model was trained on {self.shape}")
         self._check_scale(x)

@@ -157,7 +157,9 @@ def tune(
     asked = {"model": model} | how | fixed
     points = {f"decay-{decay:.1e}": decay for decay in spread(*GRID, grid)}
     draws = range(seed, seed + seeds)
-    assert loaded.origin is not None
+    if loaded.origin is None or not isinstance(model, str):
+        what = "data" if loaded.origin is None else "the model"
+        raise RequestError(f"tune trains in processes of their own: give {what} by name or path, not as an object")
     where = loaded.origin["source"]  # a path is absolute there: workers may stand elsewhere
     trials = {(name, s): trial for s in draws for name, trial in _trials(s, points, learner, per, asked, where).items()}
     found = experiment.run(

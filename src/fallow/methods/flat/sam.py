@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
@@ -59,13 +59,14 @@ class SAM(Method):
 
 @contextmanager
 def perturbed(
-    parameters: Sequence[Tensor], rho: float, adaptive: bool = False, unscaled: Sequence[Tensor] = ()
+    parameters: Iterable[Tensor], rho: float, adaptive: bool = False, unscaled: Sequence[Tensor] = ()
 ) -> Iterator[None]:
     """Inside, the weights stand where the loss is highest nearby, as their gradients see it; then they are back.
 
     To the bit: they are kept, not subtracted. Nothing waits for the device. ``unscaled`` are those of the parameters
-    that are no larger to an ``adaptive`` step for being large: biases.
+    that are no larger to an ``adaptive`` step for being large: biases. What has no gradient stays where it is.
     """
+    parameters = [p for p in parameters if p.grad is not None]
     climb = _direction(parameters, rho, adaptive, unscaled)
     weights = [_local(p.detach()) for p in parameters]
     kept = [weight.clone() for weight in weights]

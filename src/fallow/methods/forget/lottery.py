@@ -40,7 +40,7 @@ class IMP(Method):
         check_scope(self.scope)
 
     def begin(self, ctx: Context) -> None:
-        self.weights = matrices(ctx.model)
+        self.weights = {name: p for name, p in matrices(ctx.model).items() if p.requires_grad}
         self.initial = {name: value.detach().clone() for name, value in ctx.model.state_dict().items()}
         self.removed = {name: torch.zeros_like(p, dtype=torch.bool) for name, p in self.weights.items()}
         sizes = {f" of {name}": p.numel() for name, p in self.weights.items()}

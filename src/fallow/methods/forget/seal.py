@@ -213,7 +213,8 @@ class SEAL(Method):
             warnings.warn(  # with no number of this run, so that a comparison says it once
                 f"seal's ascent of {self.epochs * ctx.clock.steps} steps will move its layers by less than "
                 f"{100 * MOVED:g} % of their size, and forget nothing: at scale={self.factor:g} the steps are too few; "
-                "scale=auto climbs until the layers have turned, ascent=adaptive until they have forgotten",
+                + ("scale=auto climbs until the layers have turned, " if self.scale != "auto" else "")
+                + "ascent=adaptive climbs until they have forgotten",
                 stacklevel=2,
             )
 
@@ -273,8 +274,8 @@ def automatic_scale(ctx: Context, epochs: int) -> float:
 
 
 def _normalises(ctx: Context) -> bool:
-    """Whether the optimiser's steps do not go by the gradient's length: Adam and its kind."""
-    return "betas" in ctx.optimizer.defaults
+    """Whether the optimiser's steps do not go by the gradient's length: Adam, RMSprop and their kind."""
+    return bool({"betas", "eps", "etas"} & ctx.optimizer.defaults.keys())
 
 
 def _rate(ctx: Context) -> tuple[float, float]:
