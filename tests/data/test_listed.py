@@ -47,6 +47,7 @@ def test_several_labels_in_a_cell_classes_and_numbers(tmp_path: Path) -> None:
     several = "\n".join(f"{i}.png;{'a|b' if i % 2 else 'a'}" for i in range(COUNT))
     data = load(folder(tmp_path / "s", f"file;shows\n{several}\n"))
     assert (data.target.kind, list(data.target.names)) == ("labels", ["a", "b"])
+    assert load(tmp_path / "s", target="shows:classes").classes == ["a", "a|b"]
     classes = "\n".join(f"{i}.png,{'cat' if i % 2 else 'dog'},{i / 7}" for i in range(COUNT))
     root = folder(tmp_path / "c", f"file,animal,weight\n{classes}\n")
     assert load(root, target="animal").classes == ["cat", "dog"]
@@ -103,6 +104,36 @@ def test_masks(tmp_path: Path) -> None:
     larger = load(tmp_path / "f", size=16)
     assert larger.train.y.shape[1:] == (16, 16)
     assert set(larger.train.y.unique().tolist()) == {0, 1}
+
+
+def test_masks_beside_other_folders(tmp_path: Path) -> None:
+    root = with_masks(tmp_path / "f")
+    for name in (".checkpoints", "overlays"):
+        (root / name).mkdir()
+    data = load(root)
+    assert data.target.kind == "dense"
+    assert "Beside images/ and masks/, overlays left alone." in data.notes
+
+
+def test_masks_keep_their_values_or_are_refused(tmp_path: Path) -> None:
+    root = with_masks(tmp_path / "f")
+    for i in range(COUNT):
+        mask = np.asarray(Image.open(root / "masks" / f"{i}.png"))
+        deep = mask.astype(np.uint16) // 255 * 300
+        deep[0] = 600
+        Image.fromarray(deep).save(root / "masks" / f"{i}.png")
+    assert load(root).classes == ["0", "300", "600"]
+    colours = np.zeros((8, 8, 3), np.uint8)
+    Image.fromarray(colours + 7).save(root / "masks" / "0.png")  # grey, saved in colours
+    assert load(root).classes == ["0", "7", "300", "600"]
+    colours[..., 0] = 9
+    Image.fromarray(colours).save(root / "masks" / "0.png")
+    with pytest.raises(RequestError, match=r"0.png is in colour: give masks in which a grey value"):
+        load(root)
+    (root / "masks" / "0.png").unlink()
+    Image.fromarray(colours[..., 0]).save(root / "masks" / "0.jpg")
+    with pytest.raises(RequestError, match=r"0.jpg is a JPEG, which blurs values"):
+        load(root)
 
 
 def test_masks_of_another_size_or_none(tmp_path: Path) -> None:

@@ -136,6 +136,38 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
         assert words in said
 
 
+def test_large_numbers_keep_their_differences(tmp_path: Path) -> None:
+    """Seconds since 1970: float32 has one in 128 of them."""
+    held = columns() | {"time": [1_700_000_000 + i % 50 for i in range(ROWS)]}
+    data = load(written(tmp_path / "t.csv", **held), target="price")
+    assert data.table is not None
+    column = next(column for column in data.table.columns if column.name == "time")
+    assert column.offset > 1e9
+    raw = data.table.raw({name: [str(cell) for cell in values] for name, values in held.items()})
+    assert len(raw[:, data.table.columns.index(column)].unique()) == 50
+    again = DataTable.of(json.loads(json.dumps(data.table.describe())))
+    assert again == data.table
+    assert next(column for column in data.table.columns if column.name == "dose").offset == 0
+
+
+def test_rows_without_a_group_are_apart(tmp_path: Path) -> None:
+    held = columns() | {"patient": ["" if i % 3 else f"p{i // 6}" for i in range(ROWS)]}
+    data = load(written(tmp_path / "t.csv", **held), target="price", groups="patient")
+    assert "40 rows without a group: each is kept as one of its own." in data.notes
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252", "latin-1"])
+def test_files_as_others_write_them(encoding: str, tmp_path: Path) -> None:
+    odd = "b \u2026 c" if encoding != "latin-1" else "d\x81\xe9"  # cp1252's … is a line's end in latin-1
+    lines = ["v;note;target", *(f"{i / 7:.3f};{odd};{'x' if i % 2 else 'y'}" for i in range(60))]
+    (tmp_path / "t.csv").write_bytes(
+        ("\r\n".join(["sep=;", *lines]) if encoding == "cp1252" else "\n".join(lines)).encode(encoding)
+    )
+    data = load(tmp_path / "t.csv", target="target")
+    assert sum(data.sizes.values()) == 60
+    assert data.classes == ["x", "y"]
+
+
 def test_groups_by_column_stay_together(tmp_path: Path) -> None:
     held = columns() | {"patient": [f"p{i // 4}" for i in range(ROWS)]}
     data = load(written(tmp_path / "t.csv", **held), target="price", groups="patient")

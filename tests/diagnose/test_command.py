@@ -81,6 +81,8 @@ def test_of_a_comparison_what_raced_is_measured(tmp_path: Path, monkeypatch) -> 
     monkeypatch.setattr("fallow.comparison.yardsticks.measured", lambda *_, **__: [])
     small.ran(small.plan(small.arrays(tmp_path / "a.npz"), "ema", seeds=1), tmp_path / "out")
     assert (tmp_path / "out" / "runs" / "winner" / "result.json").exists()
+    (tmp_path / "out" / "runs" / "a-mlp-ema-seed0-labels12").mkdir()
+    (tmp_path / "out" / "runs" / "a-mlp-ema-seed0-labels12" / "result.json").write_text("{}")
     assert sorted(subject.name for subject in subjects([tmp_path / "out"])) == ["ema", "long", "normal"]
 
 

@@ -30,29 +30,38 @@ def predict(
     from fallow.cli.display import say
     from fallow.training.predict import Predictor
 
-    found = Predictor(run, model=model)(files)
+    predictor = Predictor(run, model=model)
+    found = predictor(files)
+    masks = predictor.classes if predictor.target.kind == "dense" else None
 
     def report() -> None:
         if as_csv:
             table = csv.writer(sys.stdout)
             table.writerow(["name", "label", "confidence"])
-            table.writerows([p.name, _words(p.label), p.confidence] for p in found)
+            table.writerows([p.name, _words(p.label, masks), p.confidence] for p in found)
             return
         width = max(len(p.name) for p in found)
         for p in found:
             sure = "" if p.confidence is None else f"  ({100 * p.confidence:.1f} %)"
-            print(f"{p.name:<{width}}  {_words(p.label)}{sure}")
+            print(f"{p.name:<{width}}  {_words(p.label, masks)}{sure}")
 
     rows = [{"name": p.name, "label": p.label, "confidence": p.confidence} for p in found]
-    answer({"predictions": rows, "failed": found.failed}, as_json, report)
+    named = {} if masks is None else {"classes": masks}  # a mask is of their places
+    answer({"predictions": rows, "failed": found.failed} | named, as_json, report)
     for reason in found.failed.values():
         say(f"left out: {reason}")
     if found.failed:
         raise WorkError(f"{len(found.failed)} of {len(found.failed) + len(found)} could not be read and were left out")
 
 
-def _words(label: Any) -> str:
-    """A label, several, or a number."""
+def _words(label: Any, masks: list[str] | None = None) -> str:
+    """A label, several, or a number; of a mask its size, and how much of it each class has."""
+    if masks is not None:
+        import numpy as np
+
+        places = np.array(label)
+        shares = [f"{name} {100 * (places == place).mean():.1f} %" for place, name in enumerate(masks)]
+        return f"{'×'.join(map(str, places.shape))}: {', '.join(shares)}"
     if isinstance(label, list):
         return ", ".join(map(_words, label)) or "none"
     return f"{label:.6g}" if isinstance(label, float) else str(label)

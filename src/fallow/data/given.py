@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from math import prod
 from pathlib import Path
@@ -45,7 +45,7 @@ def from_paths(
     names: list[str] = []
     pieces: list[Tensor] = []
     failed: dict[str, str] = {}
-    for path in _files(paths, failed):
+    for path in _files(paths, failed, (*KNOWN, *TABLES) if table is not None else KNOWN):
         try:
             if table is not None and path.suffix.lower() in TABLES:
                 raw = table.raw(read_cells(path), str(path))
@@ -138,17 +138,18 @@ def _strange(table: DataTable, raw: Tensor, path: Path) -> None:
             more = f" and {count - 1} more" if count > 1 else ""
             warnings.warn(
                 f"{path}:{first}{more}: no {what} in {column.name!r}, which all training rows have; taken for "
-                f"{'none of them' if column.categories else f'the median, {column.median:g}'}",
+                f"{'none of them' if column.categories else f'the median, {column.offset + column.median:g}'}",
                 stacklevel=2,
             )
 
 
-def _files(paths: Iterable[str | Path], failed: dict[str, str]) -> Iterator[Path]:
+def _files(paths: Iterable[str | Path], failed: dict[str, str], known: Sequence[str]) -> Iterator[Path]:
     for path in map(expanded, paths):
         if path.is_dir():
-            found = sorted(p for p in path.rglob("*") if p.suffix.lower() in KNOWN and p.name[0] != "." and p.is_file())
+            found = sorted(p for p in path.rglob("*") if p.suffix.lower() in known and p.name[0] != "." and p.is_file())
             if not found:
-                failed[str(path)] = f"{path} holds no {', '.join(KNOWN)}: name files, or a folder of them"
+                kinds = ", ".join(dict.fromkeys(known))
+                failed[str(path)] = f"{path} holds no {kinds}: name files, or a folder of them"
             yield from found
         elif path.is_file():
             yield path

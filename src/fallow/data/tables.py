@@ -36,6 +36,7 @@ class Column:
     median: float = 0.0
     scale: float = 1.0
     gaps: bool = False  # missing values among the training rows
+    offset: float = 0.0  # subtracted first, from numbers so large that float32 would merge some (seconds since 1970)
 
     def raw(self, cells: Sequence[str]) -> NDArray[np.float32]:
         """Numbers as they are, categories by index; NaN for what is missing or unknown."""
@@ -48,7 +49,7 @@ class Column:
                 f"row {wrong[0] + 1} of {self.name!r} holds {cells[wrong[0]]!r}, where a number belongs: "
                 "correct it, or leave it empty"
             )
-        return values.astype(np.float32)
+        return (values - self.offset).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -148,16 +149,17 @@ def numbers(cells: Sequence[str]) -> tuple[NDArray[np.float64], list[int]]:
 
 def _understood(name: str, cells: Sequence[str]) -> Column | str:
     """A column, or why it is left out."""
-    _, wrong = numbers(cells)
+    values, wrong = numbers(cells)
     known = [cell.strip() for cell in cells if cell.strip().lower() not in GAPS]
     counts = Counter(known)
     if len(counts) < 2 and len(known) in (0, len(cells)):
         return f"The column {name!r} is {'empty' if not known else 'the same in all rows'} and was left out."
     if len(known) - len(wrong) >= MOSTLY * len(known):
-        column = Column(name)
         if wrong:
-            column.raw(cells)  # raises, with row and value
-        return column
+            Column(name).raw(cells)  # raises, with row and value
+        distinct = np.unique(values[~np.isnan(values)])
+        merged = len(np.unique(distinct.astype(np.float32))) < len(distinct)
+        return Column(name, offset=float(distinct[len(distinct) // 2]) if merged else 0.0)
     if sum(bool(DATE.match(cell)) for cell in known) >= MOSTLY * len(known):
         raise RequestError(
             f"the column {name!r} holds dates ({known[0]}): give what matters of them as a number (days, the month), "

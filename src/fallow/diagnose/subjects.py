@@ -21,8 +21,8 @@ from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
 from fallow.training.predict import Predictor
 
-# what did not race: trials of settings, and the winner once more on all labels (`fallow.comparison` names them so)
-UNRACED = re.compile(r".*-trial\d+-(short|whole)|winner")
+# what did not race, by the names that `fallow.comparison` gives: trials of settings, fewer labels, the winner on all
+UNRACED = re.compile(r".*-trial\d+-(short|whole)|.*-labels\d+|winner")
 
 
 @dataclass

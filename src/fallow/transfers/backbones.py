@@ -125,6 +125,8 @@ def _same_columns(trained: DataTable | None, given: DataTable | None) -> None:
     if ours == theirs:
         return
     names = [[name for name, _, _ in columns] for columns in (ours, theirs)]
+    if (more := [name for name in names[1] if name not in names[0]]) and set(names[0]) <= set(names[1]):
+        raise RequestError(f"the network was trained without the column {more[0]!r}: leave it out (--drop {more[0]})")
     if names[0] != names[1]:
         raise RequestError(f"the network was trained with the columns {', '.join(names[0])}: give these, in this order")
     name = next(mine[0] for mine, other in zip(ours, theirs, strict=True) if mine != other)

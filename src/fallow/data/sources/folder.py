@@ -95,21 +95,21 @@ def read_images(root: Path, listed: list[Found], size: int | None, strict: bool,
 
 def _splits(root: Path) -> dict[str, Path]:
     """The folder of each part: train/ and its like if there is a train/ with folders, else the root."""
-    below = {entry.name.lower(): entry for entry in _folders(root)}
+    below = {entry.name.lower(): entry for entry in folders_in(root)}
     found = {part: next((below[n] for n in names if n in below), None) for part, names in SPLITS.items()}
-    if found["train"] is None or not _folders(found["train"]):
+    if found["train"] is None or not folders_in(found["train"]):
         return {"train": root}
     return {part: base for part, base in found.items() if base is not None}
 
 
-def _folders(root: Path) -> list[Path]:
+def folders_in(root: Path) -> list[Path]:
     """Folders in a folder, without hidden ones and what archivers of macOS leave."""
     return sorted(p for p in root.iterdir() if p.is_dir() and p.name[0] != "." and p.name != "__MACOSX")
 
 
 def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
     """The images of a part, in a fixed order."""
-    classes = _folders(base)
+    classes = folders_in(base)
     if not classes:
         loose = any(entry.suffix.lower() in SUFFIXES for entry in base.iterdir())
         raise RequestError(f"{base} has {'images but ' * loose}no class folders: {LAYOUT}")

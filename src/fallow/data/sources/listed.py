@@ -16,6 +16,7 @@ from fallow.data.groups import numbered
 from fallow.data.images import SUFFIXES
 from fallow.data.parts import Parts
 from fallow.data.sources.folder import Found, read_images
+from fallow.data.sources.table import apart
 from fallow.data.tables import Cells, numbers
 from fallow.data.targets import KINDS
 
@@ -62,7 +63,7 @@ def listed(
     parts = from_tensors({"train": (torch.zeros(len(rows), 1), y[rows])}, names=names, target=kind)
     parts = Parts(Examples(images.pixels, parts.train.y), None, None, parts.target, parts.notes + notes)
     if belonging is not None:
-        parts.groups = numbered({"train": np.array(belonging)[rows]})
+        parts.groups = numbered({"train": apart([belonging[row] for row in rows], parts.notes)})
     return parts
 
 
@@ -96,7 +97,7 @@ def _answers(path: Path, cells: Cells, target: str | None) -> tuple[list[str] | 
         return list(cells), _labels(path, cells), "labels"
     name, column = next(iter(cells.items()))
     values, wrong = numbers(column)
-    if any(mark in cell for cell in column for mark in SEVERAL):
+    if kind in (None, "labels") and any(mark in cell for cell in column for mark in SEVERAL):
         return *_several(column), "labels"
     if gap := next((row for row, cell in enumerate(column, 1) if not cell.strip()), None):
         raise RequestError(f"row {gap} of {name!r} in {path} is empty: fill it, or leave the file out")

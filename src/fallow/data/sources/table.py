@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ SUFFIXES = (".csv", ".tsv", ".parquet")
 TARGETS = ("target", "label", "class", "y")  # what the column to predict is often called
 SPLIT = 3  # examples of a class, for training, validation and test
 SEPARATORS = ",;\t|"
+EXCEL = re.compile(r"\"?sep=(.)\"?")
 DECIMAL = re.compile(r"-?\d*,\d+")  # as many countries write 1.5
 
 
@@ -63,11 +66,19 @@ def table(path: Path, cells: Cells, target: str | None = None, groups: Any = Non
     if len(there) < len(answers):
         parts.notes.append(f"{len(answers) - len(there)} rows without {name!r} were left out.")
     if belonging is not None or groups is not None:
-        whose = np.asarray([belonging[i] for i in there]) if belonging is not None else read_groups(groups)
+        whose = apart([belonging[i] for i in there], parts.notes) if belonging is not None else read_groups(groups)
         if len(whose) != len(x):
             raise RequestError(f"there are {len(whose)} groups for {len(x)} rows: give one for each, or name a column")
         parts.groups = numbered({"train": whose})
     return parts
+
+
+def apart(belonging: Sequence[str], notes: list[str]) -> NDArray[Any]:
+    """The groups of rows; a row that has none is one of its own, which is said."""
+    found = [cell if cell.strip().lower() not in GAPS else f"\0{i}" for i, cell in enumerate(belonging)]
+    if alone := sum(cell.startswith("\0") for cell in found):
+        notes.append(f"{alone} row{'s' * (alone > 1)} without a group: each is kept as one of its own.")
+    return np.asarray(found)
 
 
 def read_cells(path: Path) -> Cells:
@@ -79,14 +90,13 @@ def read_cells(path: Path) -> Cells:
 
 
 def _csv(path: Path) -> Cells:
-    content = path.read_bytes()
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = content.decode("latin-1")
-    lines = text.splitlines()
-    separator = max(SEPARATORS, key=lines[0].count) if lines else ","
-    reader = csv.reader(lines, delimiter=separator)
+    text = _text(path.read_bytes())
+    first, _, rest = text.partition("\n")
+    if said := EXCEL.fullmatch(first.strip()):  # how Excel is told of a separator
+        separator, text = said[1], rest
+    else:
+        separator = max(SEPARATORS, key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     found = [(reader.line_num, row) for row in reader if row]
     if not found:
         return {}
@@ -102,6 +112,18 @@ def _csv(path: Path) -> Cells:
         twice = next(name for name in head if head.count(name) > 1)
         raise RequestError(f"{path} has two columns named {twice!r}: give each its own name")
     return dict(zip(head, columns, strict=True))
+
+
+def _text(content: bytes) -> str:
+    """As what wrote it may have: UTF-8, UTF-16 with its mark, else as Windows or Unix did in the west."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16", "replace")
+    for encoding in ("utf-8-sig", "cp1252"):
+        try:
+            return content.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+    return content.decode("latin-1")
 
 
 def _with_points(column: list[str]) -> list[str]:
