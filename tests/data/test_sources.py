@@ -15,6 +15,7 @@ from PIL import Image
 
 from fallow.base.errors import RequestError, WorkError
 from fallow.data import Examples, Files, load, stream
+from fallow.data.images import probe
 from fallow.data.sources import folder as folders
 
 RNG = np.random.default_rng(0)
@@ -430,6 +431,41 @@ def test_other_kinds_of_images(tmp_path: Path, suffix: str) -> None:
     assert np.array_equal(train_of(tmp_path).x[:, 0], np.stack([shown.T, shown]))
 
 
+@pytest.mark.parametrize("suffix", ["jpg", "webp", "tif", "png"])
+def test_photographs_of_any_kind_stand_upright(tmp_path: Path, suffix: str) -> None:
+    """Twice as wide as high, and to be turned: the header must say twice as high as wide."""
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.fromarray(pixels(8, 16, 3)).save(tmp_path / f"a.{suffix}", exif=turned)
+    assert probe(tmp_path / f"a.{suffix}").size == (16, 8)
+
+
+def test_dark_files_are_pictures_and_grey_palettes_are_grey(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for i in range(3):
+            Image.fromarray(pixels(8, 8) % 2).save(tmp_path / name / f"{i}.png")
+        Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8)).convert("P").save(tmp_path / name / "4.gif")
+    data = load(tmp_path, val=0, test=0)
+    assert data.pictures
+    assert data.shape[0] == 1
+    deep = (np.arange(64).reshape(8, 8) * 65).astype(np.uint16)  # 12 of 16 bits
+    for path in tmp_path.glob("*/*.*"):
+        path.unlink()
+    for name in ("a", "b"):
+        Image.fromarray(deep).save(tmp_path / name / "1.tif")
+    assert any("of their range, and become bytes of 0 to 16" in note for note in load(tmp_path, val=0, test=0).notes)
+
+
+def test_what_lies_beside_is_said(tmp_path: Path) -> None:
+    for part in ("train", "test", "eval"):
+        write_folder(tmp_path / part)
+    Image.fromarray(pixels(9, 7, 3)).save(tmp_path / "train" / "loose.png")
+    notes = load(tmp_path).notes
+    assert "Beside train/, test/, eval left alone." in notes
+    assert "1 image in train left alone: in no class folder." in notes
+
+
 def test_of_several_frames_the_first_is_taken_and_said(tmp_path: Path) -> None:
     frames = [Image.new("L", (8, 8), value) for value in (40, 200)]
     for name in ("a", "b"):
@@ -444,7 +480,9 @@ def test_of_several_frames_the_first_is_taken_and_said(tmp_path: Path) -> None:
 def test_pixels_of_32_bits_are_not_guessed_at(tmp_path: Path) -> None:
     write_folder(tmp_path)
     Image.fromarray(np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)).save(tmp_path / "a" / "scan.tif")
-    assert "1 unreadable image skipped: a/scan.tif." in load(tmp_path, val=0, test=0).notes
+    whole = np.arange(64, dtype=np.int32).reshape(8, 8) * 70000
+    Image.fromarray(whole).save(tmp_path / "a" / "whole.tif")
+    assert "2 unreadable images skipped: a/scan.tif, a/whole.tif." in load(tmp_path, val=0, test=0).notes
 
 
 @pytest.mark.parametrize("how", ["truncated", "not an image", "empty", "header only", "PPM"])

@@ -25,6 +25,8 @@ from fallow.models import frozen
 from fallow.models.frozen import Frozen
 from fallow.training.predict import Predictor
 from fallow.transfers import asked, work
+from fallow.transfers.backbones import Backbone
+from fallow.transfers.findings import TransferColumn, _entry
 from tests.cli.conftest import Run, run
 
 __all__ = ["run"]  # the fixture
@@ -101,6 +103,17 @@ def test_all_networks_see_the_same_episodes_and_seeds_are_paired(home: Path) -> 
     assert entry.over == reference.over == "seeds"
     assert entry.difference == pytest.approx(paired(means["llf"], means["normal"]))
     assert reference.difference is None
+
+
+def test_seeds_that_agree_by_chance_are_no_evidence() -> None:
+    """Three of four right with one seed and with the other: known to a quarter, not exactly."""
+    right = {Backbone("long", f"r{seed}", "last", seed): {"values": [1.0, 1.0, 1.0, 0.0]} for seed in (0, 1)}
+    wrong = {Backbone("llf", f"r{seed}", "last", seed): {"values": [1.0, 1.0, 0.0, 0.0]} for seed in (0, 1)}
+    found = _entry(asked.Asked("logistic"), "llf", TransferColumn("photos", "", None), wrong, right)
+    assert found.difference is not None
+    assert found.difference.mean == -0.25
+    assert found.difference.p > 0.05
+    assert found.estimate.low < 0.5 < found.estimate.high
 
 
 def test_single_networks_are_paired_over_episodes(home: Path) -> None:

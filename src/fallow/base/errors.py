@@ -53,6 +53,6 @@ def unknown(what: str, name: str, known: Iterable[str]) -> RequestError:
     """
     names = sorted(known)
     near = get_close_matches(str(name), names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = f": did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(names[:24]) + (", …" if len(names) > 24 else "")
-    return RequestError(f"unknown {what} {name!r}: {hint}(known: {listed})")
+    return RequestError(f"unknown {what} {name!r}{hint} (known: {listed})")

@@ -138,6 +138,7 @@ class Data:
     whole: list[Any] = field(default_factory=list)  # of all that was carved from: digests, or the Files themselves
     size: int | None = None  # pixels a side to which images are resized on the way to a pretrained network
     table: DataTable | None = None  # from whose rows the features were made, with what was learned of the training rows
+    decoded: bool = False  # from image files: pictures, however dark
 
     def __post_init__(self) -> None:
         if self.target is None or self.target.kind == "classes":
@@ -154,7 +155,9 @@ class Data:
     def pictures(self) -> bool:
         """Whether examples are what image files hold: bytes from black to white, grey or in colours."""
         in_bytes = isinstance(self.train, Files) or (
-            isinstance(self.train, Examples) and self.train.x.dtype == torch.uint8 and int(self.train.x.max()) > DARK
+            isinstance(self.train, Examples)
+            and self.train.x.dtype == torch.uint8
+            and (self.decoded or int(self.train.x.max()) > DARK)
         )
         return in_bytes and len(self.shape) == 3 and self.shape[0] in (1, 3)
 

@@ -22,6 +22,7 @@ class Header(NamedTuple):
     size: tuple[int, int]  # height, width, upright
     grey: bool
     several: bool  # pages or frames, of which the first is the image
+    deep: bool  # 16 bits
 
 
 def probe(path: Path) -> Header:
@@ -30,11 +31,25 @@ def probe(path: Path) -> Header:
 
     with Image.open(path, formats=FORMATS) as image:
         width, height = image.size
-        # A photograph may lie on its side, see `decode`; asking a PNG would decode all of it.
-        if image.format != "PNG" and image.getexif().get(0x0112, 1) >= 5:
+        if _lies(image):
             width, height = height, width
-        grey = image.mode in ("1", "L", "LA") or image.mode.startswith("I")
-        return Header((height, width), grey, getattr(image, "is_animated", False))
+        deep = image.mode.startswith("I")
+        grey = deep or image.mode in ("1", "L", "LA") or (image.mode == "P" and _grey(image.getpalette() or []))
+        return Header((height, width), grey, getattr(image, "is_animated", False), deep)
+
+
+def _lies(image: Image) -> bool:
+    """Whether a photograph lies on its side, see `decode`, and its size says so."""
+    if image.format == "PNG" and "exif" not in image.info:  # asking would decode all of it
+        return False
+    if image.format == "TIFF" and image.size != (image.tag_v2.get(256), image.tag_v2.get(257)):  # type: ignore[attr-defined]
+        return False  # Pillow has turned it
+    return bool(image.getexif().get(0x0112, 1) >= 5)
+
+
+def _grey(palette: list[int]) -> bool:
+    """Whether all colours are grey."""
+    return palette[0::3] == palette[1::3] == palette[2::3]
 
 
 def decode(path: Path, size: tuple[int, int], channels: int) -> NDArray[np.uint8]:
@@ -47,7 +62,7 @@ def decode(path: Path, size: tuple[int, int], channels: int) -> NDArray[np.uint8
 
     with Image.open(path, formats=FORMATS) as opened:
         image: Image.Image = ImageOps.exif_transpose(opened)
-        image = _flatten(image).convert("L" if channels == 1 else "RGB")
+        image = _flatten(image, opened.format).convert("L" if channels == 1 else "RGB")
     height, width = size
     if image.size != (width, height):
         image = ImageOps.fit(image, (width, height), method=Image.Resampling.BILINEAR)
@@ -55,11 +70,11 @@ def decode(path: Path, size: tuple[int, int], channels: int) -> NDArray[np.uint8
     return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def _flatten(image: Image) -> Image:
+def _flatten(image: Image, form: str | None) -> Image:
     """Without transparency, and in eight bits."""
     from PIL import Image
 
-    if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+    if image.mode == "F" or (image.mode == "I" and form != "PNG"):
         raise ValueError("pixels of 32 bits: nobody knows what is black and what is white")
     if image.mode.startswith("I"):  # 16 bits: Pillow would clip at 255 where we want to scale
         return Image.fromarray((np.asarray(image).astype(np.float64) / 257).round().astype(np.uint8))

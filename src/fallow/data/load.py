@@ -294,7 +294,7 @@ def _carve(name: str, parts: Parts, cut: Shares) -> Data:
     kept = (None, None) if scaled else (mean, std)  # a table's features are scaled, and texts have no scale
     return Data(
         name, train, val, test, parts.classes, shape, kept[0], kept[1], notes, overlap=overlap, grouped=bool(groups),
-        target=fitted, whole=whole, table=table,
+        target=fitted, whole=whole, table=table, decoded=parts.decoded,
     )  # fmt: skip
 
 

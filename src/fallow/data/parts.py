@@ -29,6 +29,7 @@ class Parts:
     notes: list[str] = field(default_factory=list)
     groups: dict[str, Tensor] | None = None  # by part, what belongs together; of "train" at least
     table: DataTable | None = None  # of which x holds the rows, not encoded yet
+    decoded: bool = False  # from image files: pictures, however dark
 
     @property
     def classes(self) -> list[str]:

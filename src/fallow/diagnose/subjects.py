@@ -147,6 +147,8 @@ def _load(record: dict[str, Any], moved: str | None, folder: Path) -> Data:
     origin.setdefault("seed", record["settings"]["seed"])
     loaded = load(origin.pop("source"), **origin)
     if loaded.describe()["digest"] != record["data"]["digest"]:
+        if "unlabelled" in record["data"].get("sizes", {}):
+            raise RequestError(f"{folder} learned from unlabelled images, too: diagnose is for runs of labelled data")
         raise RequestError(f"the data of {folder} has changed since it was trained: name the right one with --data")
     scaling = record.get("normalisation") or {}
     if "size" in scaling:  # a pretrained network's own

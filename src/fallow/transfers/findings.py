@@ -131,16 +131,22 @@ def _entry(
     if theirs is not None and row != next(iter(theirs)).label:
         others = _by_seed(theirs)
         if len(seeds) > 1 and seeds.keys() == others.keys():
-            difference = paired(list(seeds.values()), [others[seed] for seed in seeds])
+            difference = paired(list(seeds.values()), [others[seed] for seed in seeds], grain=_grain(ours))
         else:
             difference = paired(mean, _mean(theirs))
     over = "seeds" if len(seeds) > 1 else units
-    estimate = interval(list(seeds.values()) if len(seeds) > 1 else mean)
+    estimate = interval(list(seeds.values()), grain=_grain(ours)) if len(seeds) > 1 else interval(mean)
     best = [each["best_on_test"] for each in ours.values() if "best_on_test" in each]
     return Answer(
         row, column, len(ours), {str(seed): value for seed, value in seeds.items()}, estimate, over, difference,
         best_on_test=fmean(best) if best else None,
     )  # fmt: skip
+
+
+def _grain(row: dict[Backbone, Mapping[str, Any]]) -> float:
+    """The step in which an accuracy over test examples can move: seeds that happen to agree are known no better."""
+    values = next(iter(row.values()))["values"]
+    return 1 / len(values) if set(values) <= {0.0, 1.0} else 0.0
 
 
 def _by_seed(row: dict[Backbone, Mapping[str, Any]]) -> dict[int | None, float]:

@@ -22,7 +22,8 @@ from fallow.data.targets import Classes
 
 IN_MEMORY = 1 << 30  # bytes of pixels; beyond, files are decoded as they are needed
 DEFAULT_SIZE = 64
-SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
+FAINT = 64  # of 255: what is no brighter has lost most of its 16 bits
+SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"), "test": ("test", "testing")}
 HUGE = "have more pixels than Pillow opens, lest they fill the memory"
 LAYOUT = f"give a folder with one folder of images per class (perhaps below train/ and test/), {KINDS}"
 
@@ -60,7 +61,11 @@ def folder(root: Path, size: int | None, strict: bool = False, groups: str | Non
     if groups is not None and not isinstance(groups, str):
         raise RequestError("groups of a folder are told by the names of its files: give the separator they end with")
     notes: list[str] = []
-    listed = [found for part, base in _splits(root).items() for found in _list(part, base, notes)]
+    splits = _splits(root)
+    if root not in splits.values() and (others := [p.name for p in folders_in(root) if p not in splits.values()]):
+        known = ", ".join(f"{base.name}/" for base in splits.values())
+        notes.append(f"Beside {known}, {', '.join(map(printable, others))} left alone.")
+    listed = [found for part, base in splits.items() for found in _list(part, base, notes)]
     return _parts(root, read_images(root, listed, size, strict, notes), notes, groups)
 
 
@@ -82,6 +87,11 @@ def read_images(root: Path, listed: list[Found], size: int | None, strict: bool,
         broken += [found for found, fine in zip(kept, good, strict=True) if not fine]
         _check(broken, len(listed), strict, reasons)
         kept = [found for found, fine in zip(kept, good, strict=True) if fine]
+        if any(header.deep for header in known) and len(pixels) and (top := int(pixels.max())) < FAINT:
+            notes.append(
+                f"Images of 16 bits use {100 * (top + 1) / 256:.0f} % of their range, and become bytes of 0 to {top}: "
+                "stretch them first if that is too coarse."
+            )
     else:
         notes.append("The images are too many for memory: they are decoded as they are needed.")
     if broken:
@@ -121,6 +131,8 @@ def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
         images[place.name] = sorted(path for path in pictures if path.is_file())  # a FIFO would keep us waiting
         others += len(files) - len(pictures)
         strange += len(pictures) - len(images[place.name])
+    if apart := sum(entry.suffix.lower() in SUFFIXES and entry.is_file() for entry in base.iterdir()):
+        notes.append(f"{apart} image{'s' * (apart > 1)} in {printable(base.name)} left alone: in no class folder.")
     if not any(images.values()):
         raise RequestError(f"{base} holds no images: {LAYOUT}")
     for name, paths in images.items():
@@ -211,7 +223,8 @@ def _parts(root: Path, images: Images, notes: list[str], groups: str | None) -> 
     if groups is not None:
         together = numbered({part: from_names([kept[row].path for row in rows[part]], groups) for part in rows})
         notes.append(f"Files of one name before {groups!r} stay together: {int(together['train'].max()) + 1} groups.")
-    return Parts(parts["train"], parts.get("val"), parts.get("test"), Classes(classes), notes, together)
+    val, test = parts.get("val"), parts.get("test")
+    return Parts(parts["train"], val, test, Classes(classes), notes, together, decoded=True)
 
 
 def printable(name: str) -> str:

@@ -61,7 +61,8 @@ def listed(
         raise RequestError(f"the images of {root} are too many for memory: give a smaller size")
     rows = [int(found.label) for found in images.found]
     parts = from_tensors({"train": (torch.zeros(len(rows), 1), y[rows])}, names=names, target=kind)
-    parts = Parts(Examples(images.pixels, parts.train.y), None, None, parts.target, parts.notes + notes)
+    known = parts.notes + notes
+    parts = Parts(Examples(images.pixels, parts.train.y), None, None, parts.target, known, decoded=True)
     if belonging is not None:
         parts.groups = numbered({"train": apart([belonging[row] for row in rows], parts.notes)})
     return parts

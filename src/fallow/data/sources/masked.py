@@ -48,7 +48,7 @@ def masked(root: Path, size: int | None, strict: bool = False) -> Parts:
         raise RequestError(f"the images of {root} are too many for memory: give a smaller size")
     masks = np.stack([_mask(own[found.label], found.path, images.size) for found in images.found])
     parts = from_tensors({"train": (images.pixels, masks)}, target="dense")
-    parts.notes = notes + parts.notes
+    parts.notes, parts.decoded = notes + parts.notes, True
     return parts
 
 
