@@ -48,6 +48,10 @@ def test_trains_judges_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found["test"]["tasks"] == 5
     assert len(found["test"]["steps"]) == 3
     assert found["run"]["data"]["setting"] == "standard"
+    longer = [*again, "--iterations", "80", "--every", "40"]
+    code, _, err = run(monkeypatch, capsys, "sinusoid", "--method", "l2f", "--steps", "2", *longer)
+    assert code == 2
+    assert "iterations, and a schedule of as many: resume it with these" in err
 
 
 def test_images_are_judged_together_and_each_on_its_own(

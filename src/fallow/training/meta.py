@@ -104,12 +104,12 @@ def fewshot(
         "schedule": recipe.schedule if schedule is None else schedule,
     } | options  # fmt: skip
     require_whole("meta_batch", chosen["batch_size"])
+    known = recorded(options.get("out")) if options.get("resume") else None
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         if minutes is not None:
             require(is_finite(minutes) and minutes > 0, "minutes", minutes, "above 0")
             if iterations is not None:
                 raise RequestError("iterations and minutes say the same: give one of them")
-            known = recorded(options.get("out")) if options.get("resume") else None
             if known is None:
                 chosen["engine"] = options.get("engine") or make_engine(
                     options.get("device", "auto"), options.get("devices", 1), options.get("precision", "float32")
@@ -120,6 +120,11 @@ def fewshot(
         every = max(1, min(LONGEST, iterations // LOOKS)) if every is None else every
         require_whole("every", every, most=10 * MOST)
         every = min(every, iterations)
+        if known is not None and known != -(-iterations // every) * every:
+            raise RequestError(
+                f"{options['out']} has a run of {known:,} iterations, and a schedule of as many: resume it with these, "
+                "or choose another --out"
+            )
         ctx = prepare(
             model, tasks.changed(per_epoch=every), method, generations=1, epochs=-(-iterations // every), **chosen
         )
