@@ -72,7 +72,8 @@ class Predictor:
         record = _read(folder)
         if "shots" in record["data"]:
             raise RequestError(
-                f"{folder} learned to learn from few shots: adapt it to a task in Python, model.adapt(x, y)"
+                f"{folder} learned to learn from few shots, and needs some first: in Python, resume it by "
+                "fallow.fewshot(…, out=…, resume=True), and result.model.adapt(x, y) predicts"
             )
         self.target = _target(record["data"], folder)
         self.classes: list[str] = list(self.target.names)
