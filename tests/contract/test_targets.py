@@ -28,7 +28,7 @@ MODELS = {
     "labels": "scnn:width=2,dense=8,norm=batch",
     "dense": "unet:width=2",
 }
-SETTINGS = {"generations": 2, "epochs": 4, "batch_size": 16, "lr": 0.05, "seed": 4, "val": 0.25}
+SETTINGS = {"generations": 2, "epochs": 4, "batch_size": 16, "lr": 0.05, "seed": 4}
 REFUSED = {  # nothing else may be
     "numbers": {"balanced", "fixmatch", "confidence", "seal:ascent=adaptive", "balanced:by=sampling"},
     "labels": {"fixmatch", "confidence", "seal:ascent=adaptive", "balanced:by=sampling"},
