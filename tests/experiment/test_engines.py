@@ -80,6 +80,7 @@ def test_an_engine_that_is_not_installed(name: str, monkeypatch: pytest.MonkeyPa
             raise ImportError(f"No module named {module!r}")
         return real(module, *rest, **more)
 
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # or a Ray that is there already would miss a token later
     for module in [key for key in sys.modules if key.partition(".")[0] == gone]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(builtins, "__import__", absent)
