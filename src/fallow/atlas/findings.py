@@ -172,8 +172,8 @@ class Atlas:
             trials[-1], f"Every runner, the controls too, tuned by {trials[-1]} trials on validation."
         )
         if len(trials) > 1:
-            untuned = sorted({row.data for row in self.rows if not row.tuned})
-            fair = f"{fair[:-1]}, but on {listed(untuned)}."
+            others = sorted({row.data for row in self.rows if row.tuned < trials[-1]})
+            fair = f"{fair[:-1]}, by fewer or none on {listed(others)}."
         return (
             f"{fair} In each of {many(number, 'setting')}, the chance of any false verdict is at most 5 % over its "
             f"methods (Holm, however often one looked), so up to {LEVEL * number:.1f} settings with one are to be "
