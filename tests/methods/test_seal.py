@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,10 +11,11 @@ from torch.nn import functional
 
 import fallow
 from fallow.base.errors import RequestError
+from fallow.core import loop
 from fallow.core.method import Method
 from fallow.methods import build
 from fallow.methods.forget.seal import PAPERS, TURNED, climb_sphere
-from tests.core.small import Net, points, weights
+from tests.core.small import Net, equal, points, weights
 
 ETA, DECAY, SCALE, SMOOTH = 0.1, 0.03, 0.5, 0.1
 EARLY, LATE = ("first.weight", "first.bias"), ("second.weight", "second.bias")
@@ -291,3 +293,62 @@ def test_an_automatic_ascent_ends_where_its_weights_have_turned_and_norms_wait()
     climbs = [flat for climbing, flat in spy.flat if climbing]
     assert all(torch.equal(a, b) for a, b in zip(climbs[0], climbs[-1], strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(climbs[-1], spy.flat[-1][1], strict=True))
+
+
+SLOW = {"generations": 2, "epochs": 16, "batch_size": 16, "lr": 1e-4}  # S = 4 gets nowhere at this rate
+
+
+class Strides(Method):
+    """How far each step of an ascent moves the climbing matrices, of their length."""
+
+    name = "strides"
+
+    def begin(self, ctx) -> None:
+        self.moved, self.last = [], None
+
+    def end_step(self, ctx) -> None:
+        now = torch.cat([p.detach().flatten().clone() for p in ctx.partition.early.parameters if p.ndim > 1])
+        if ctx.disturbed and self.last is not None:
+            self.moved.append(float((now - self.last).norm() / self.last.norm()))
+        self.last = now
+
+
+def test_an_automatic_ascent_that_forgets_nothing_is_hastened_from_its_half_on() -> None:
+    """The other half's steps are as long as would turn the weights in time."""
+    spy = Strides()
+    result = fallow.fit(Net(dtype=torch.float64), points(64), spy + build("seal:share=0.5"), **SLOW)
+    (row,) = [row for row in result.history if "ascent_cosine" in row]
+    half = 8 * 4 // 2
+    slow, fast = spy.moved[: half - 1], spy.moved[half:]
+    assert max(slow) < 0.005
+    assert min(fast[:8]) > 5 * max(slow)
+    assert row["ascent_scale"] == 4.0
+    assert row["ascent_cosine"] < 0.985
+
+
+def test_a_hastened_ascent_resumes_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stop(BaseException):
+        pass
+
+    def train(out: Path, resume: bool = False):
+        kept = {"out": out, "resume": resume, "checkpoint_every": 0}
+        return fallow.fit(Net(dtype=torch.float64), points(64), "seal:share=0.5", **SLOW, **kept)
+
+    whole = weights(train(tmp_path / "whole").model)
+    monkeypatch.setattr(loop, "LIVE", 0.0)  # look, and so save, after every step
+    look, seen = loop.look, 0
+
+    def stopping(ctx):
+        nonlocal seen
+        seen += 1
+        wake = look(ctx)
+        if seen == 16 * 4 + 22:  # after 6 of the 16 long steps
+            assert ctx.disturbed
+            raise Stop
+        return wake
+
+    monkeypatch.setattr(loop, "look", stopping)
+    with pytest.raises(Stop):
+        train(tmp_path / "stopped")
+    monkeypatch.setattr(loop, "look", look)
+    assert equal(whole, weights(train(tmp_path / "stopped", resume=True).model))

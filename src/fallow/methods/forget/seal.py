@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ MOVED = 0.01  # of its size: what moves less has forgotten nothing
 FASTEST = 4.0  # S of an automatic ascent, at most
 TURNED = 0.98  # the cosine between weights before and after, at which an automatic ascent ends
 LOOKS = 128  # at the cosine during an automatic ascent
-CHECKS = 32  # looks at the training accuracy during an adaptive ascent
+FORGOTTEN = 0.25  # of the training examples: what forgets less in half of an automatic ascent takes longer steps
+CHECKS = 32  # looks at the training accuracy during an adaptive ascent; an automatic one has the latter half of them
 LARGEST = 0.99  # step relative to a tensor's norm; a step of 1 could end at 0, where no direction is left
 SLACK = 0.75  # the line reaches the target here, so that a quarter of the ascent is left to catch up
 
@@ -53,8 +55,10 @@ class SEAL(Method):
     (Adam) climb as fast as they descend, S = 1. A small network that is driven as far as that does not come back within
     a generation. So such an ascent ends where the climbing weights have turned to a cosine of 0.98 with what they were;
     and norms and biases wait meanwhile: they are small numbers, a few steps of S ≈ 1 take them far, and what they close
-    is slow to open again. The paper's own S is ``scale=0.01``: at a few hundred images it forgets nothing, and a run
-    says so.
+    is slow to open again. A network that has fitted few examples well has next to no gradient to climb: where half of
+    such an ascent has forgotten less than a quarter of them, the other half takes the adaptive ascent's steps, below,
+    as long as would turn the weights to that cosine in half of what is left; a quarter forgotten, it ends. The paper's
+    own S is ``scale=0.01``: at a few hundred images it forgets nothing, and a run says so.
 
     ``ascent="adaptive"`` takes steps of the relative size ρ on the sphere of each tensor's norm,
 
@@ -133,6 +137,7 @@ class SEAL(Method):
         self.step = self.rho
         self.start = 1.0  # training accuracy where the ascent began
         self.climbs = False  # now
+        self.hastened = False  # in this ascent, by longer steps than S·η·∇J
         self.climbed = False  # in the epoch before this one, or in this one
 
     def begin_generation(self, ctx: Context) -> None:
@@ -149,12 +154,13 @@ class SEAL(Method):
 
     def turn_up(self, ctx: Context) -> None:
         """The ascent begins."""
-        self.climbs, self.step = True, self.rho
+        self.climbs, self.step, self.hastened = True, self.rho, False
         self.before = [p.detach().clone() for p in self.climbing.parameters]
         if self.momentum == "reset":
             reset_state(ctx.optimizer, self.climbing.parameters)
-        if self.ascent == "adaptive":
+        if self.ascent == "adaptive" or self.scale == "auto":
             self.start = ctx.score(ctx.train, limit=1024).accuracy or 0.0
+        if self.ascent == "adaptive":
             return
         groups = self.groups(ctx)
         if not self.flips:
@@ -195,7 +201,7 @@ class SEAL(Method):
             self.foresee(ctx)
         if self.late == "freeze":
             _leave_alone(self.other.parameters)
-        if self.ascent == "adaptive":
+        if self.ascent == "adaptive" or self.hastened:
             climb_sphere(self.climbing.parameters, self.step)
             _leave_alone(self.climbing.parameters)
         elif self.flips:
@@ -203,8 +209,8 @@ class SEAL(Method):
 
     def foresee(self, ctx: Context) -> None:
         """Say at its first step when an ascent will not get anywhere, even if all its steps were to agree."""
-        if _normalises(ctx):
-            return  # its steps are as long however small the gradient is
+        if _normalises(ctx) or (self.scale == "auto" and ctx.target.kind == "classes"):
+            return  # its steps are as long however small the gradient is, or will be hastened
         rate, momentum = _rate(ctx)
         pairs = [(p.detach(), p.grad) for p in self.climbing.parameters if p.grad is not None]
         slope = nn.utils.get_total_norm([g for _, g in pairs]) / nn.utils.get_total_norm([w for w, _ in pairs])
@@ -225,9 +231,14 @@ class SEAL(Method):
         done = ctx.clock.epoch * ctx.clock.steps + ctx.clock.step + 1
         if self.ascent == "fixed":
             assert self.before is not None
-            if done % max(1, total // LOOKS) == 0 and cosine(self.before, self.climbing.parameters) <= TURNED:
+            if done % max(1, total // LOOKS):
+                return
+            turned = cosine(self.before, self.climbing.parameters)
+            if turned <= TURNED:
                 ctx.log(ascent_steps=done)
                 self.turn_down(ctx)
+            elif 2 * done >= total > done and done % max(1, total // CHECKS) == 0 and ctx.target.kind == "classes":
+                self.hasten(ctx, turned, done, total)
             return
         if done % max(1, total // CHECKS):
             return
@@ -241,6 +252,16 @@ class SEAL(Method):
         else:
             self.step /= 2
 
+    def hasten(self, ctx: Context, turned: float, done: int, total: int) -> None:
+        """See that the latter half of an automatic ascent forgets, and end it there if it had to be hastened."""
+        accuracy = ctx.score(ctx.train, limit=1024).accuracy or 0.0
+        if accuracy > self.start - FORGOTTEN:
+            missing = math.acos(TURNED) - math.acos(min(1.0, turned))
+            self.hastened, self.step = True, 2 * missing / max(2, total - done)  # steps do not all agree
+        elif self.hastened:
+            ctx.log(ascent_steps=done)
+            self.turn_down(ctx)
+
     def end_epoch(self, ctx: Context) -> None:
         ctx.log(phase="ascent" if self.climbs else "descent")
 
@@ -253,13 +274,13 @@ class SEAL(Method):
         return "the ascent diverged: give it a smaller scale or a smaller share, or ascent=adaptive"
 
     def state_dict(self) -> dict[str, Any]:
-        flags = {"climbs": self.climbs, "climbed": self.climbed}
+        flags = {"climbs": self.climbs, "climbed": self.climbed, "hastened": self.hastened}
         return {"step": self.step, "start": self.start, "before": self.before} | flags
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step, self.start = state["step"], state["start"]
         self.before = state["before"]
-        self.climbs, self.climbed = state["climbs"], state["climbed"]
+        self.climbs, self.climbed, self.hastened = state["climbs"], state["climbed"], state["hastened"]
 
 
 def automatic_scale(ctx: Context, epochs: int) -> float:
