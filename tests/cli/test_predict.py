@@ -159,3 +159,35 @@ def test_predicting_does_not_touch_the_random_state(trained: Path, cats: Path) -
     before = torch.get_rng_state()
     Predictor(trained)([cats / "cat" / "0.png"])
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_masks_are_written_in_the_size_of_their_pictures(run: Run, tmp_path: Path) -> None:
+    """Left halves are white, and so is what the mask says; a wider picture's edges are cut away: background."""
+    for name in ("images", "masks"):
+        (tmp_path / "halves" / name).mkdir(parents=True)
+    draw = np.random.default_rng(0)
+    for i in range(24):
+        mask = np.zeros((8, 8), np.uint8)
+        mask[:, : 3 + i % 3] = 255
+        noisy = np.clip(mask.astype(int) + draw.integers(-20, 20, (8, 8)), 0, 255).astype(np.uint8)
+        Image.fromarray(noisy).save(tmp_path / "halves" / "images" / f"{i}.png")
+        Image.fromarray(mask).save(tmp_path / "halves" / "masks" / f"{i}.png")
+    settings = ["--model", "unet:width=4", "--epochs", "20", "--generations", "1", "--lr", "0.05", "--augment", "none"]
+    assert run("train", str(tmp_path / "halves"), "--out", "run", *settings).code == 0
+    wide = np.zeros((8, 12), np.uint8)
+    wide[:, :6] = 255
+    Image.fromarray(wide).save(tmp_path / "wide.png")
+    np.savez(tmp_path / "two.npz", x=np.stack([wide[:, 2:10]] * 2)[:, None])
+    answer = run("predict", "run", str(tmp_path / "wide.png"), str(tmp_path / "two.npz"), "--masks", "masks")
+    assert answer.code == 0
+    assert "3 masks in masks" in answer.out
+    written = np.asarray(Image.open("masks/wide.png"))
+    assert written.shape == (8, 12)
+    assert set(np.unique(written)) == {0, 255}
+    assert not written[:, :2].any()
+    assert not written[:, 10:].any()
+    assert (written[:, 2:10] == wide[:, 2:10]).mean() > 0.9
+    assert np.array_equal(np.asarray(Image.open("masks/two-1.png")), written[:, 2:10])
+    answer = run("train", "digits", "--train", "50", "--out", "plain", "--model", "mlp", "--quick")
+    answer = run("predict", "plain", str(tmp_path / "wide.png"), "--masks", "masks")
+    assert "plain does not predict masks: leave --masks out" in answer.err

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fallow.base.errors import WorkError
+from fallow.base.errors import RequestError, WorkError
 from fallow.cli import options
 from fallow.cli.wrapper import answer
+
+if TYPE_CHECKING:
+    from fallow.training.predict import Predictions
 
 
 def predict(
@@ -20,6 +24,10 @@ def predict(
         list[Path], typer.Argument(help="images, folders of images, or .npz, .npy or .csv files of examples")
     ],
     model: Annotated[str | None, typer.Option(help="the run's own module:factory, named again to be trusted")] = None,
+    masks: Annotated[
+        Path | None,
+        typer.Option(help="a folder to write predicted masks into: PNG of the picture's size, .npy of volumes"),
+    ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV on standard output")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -31,27 +39,66 @@ def predict(
     from fallow.training.predict import Predictor
 
     predictor = Predictor(run, model=model)
+    dense = predictor.target.kind == "dense"
+    if masks is not None and not dense:
+        raise RequestError(f"{run} does not predict masks: leave --masks out")
     found = predictor(files)
-    masks = predictor.classes if predictor.target.kind == "dense" else None
+    written = [] if masks is None else write_masks(found, predictor.classes, masks)
+    classes = predictor.classes if dense else None
 
     def report() -> None:
         if as_csv:
             table = csv.writer(sys.stdout)
             table.writerow(["name", "label", "confidence"])
-            table.writerows([p.name, _words(p.label, masks), p.confidence] for p in found)
+            table.writerows([p.name, _words(p.label, classes), p.confidence] for p in found)
             return
         width = max(len(p.name) for p in found)
         for p in found:
             sure = "" if p.confidence is None else f"  ({100 * p.confidence:.1f} %)"
-            print(f"{p.name:<{width}}  {_words(p.label, masks)}{sure}")
+            print(f"{p.name:<{width}}  {_words(p.label, classes)}{sure}")
+        if written:
+            print(f"\n{len(written)} mask{'s' if len(written) > 1 else ''} in {masks}")
 
     rows = [{"name": p.name, "label": p.label, "confidence": p.confidence} for p in found]
-    named = {} if masks is None else {"classes": masks}  # a mask is of their places
+    named = {} if classes is None else {"classes": classes}  # a mask is of their places
     answer({"predictions": rows, "failed": found.failed} | named, as_json, report)
     for reason in found.failed.values():
         say(f"left out: {reason}")
     if found.failed:
         raise WorkError(f"{len(found.failed)} of {len(found.failed) + len(found)} could not be read and were left out")
+
+
+def write_masks(found: Predictions, classes: Sequence[str], folder: Path) -> list[Path]:
+    """A file for each predicted mask: PNG of a picture, in its own size, .npy of what has not two dimensions.
+
+    Pixels have the grey values that the masks of the training had, where those are its classes, or else their places.
+    """
+    import numpy as np
+    from PIL import Image
+
+    from fallow.data.images import SUFFIXES, probe, uncut
+
+    grey = all(name.isdigit() and int(name) < 256 for name in classes)
+    values = np.array([int(name) if grey else place for place, name in enumerate(classes)], np.uint8)
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    for p in found:
+        mask = values[np.array(p.label)]
+        source, row = p.name, ""
+        if not source.lower().endswith(SUFFIXES):
+            source, _, row = p.name.rpartition(":")
+        elif mask.ndim == 2:
+            mask = uncut(mask, probe(Path(source)).size, values[0])
+        name = Path(source).stem + (f"-{row}" if row else "")
+        file = folder / f"{name}{'.png' if mask.ndim == 2 else '.npy'}"
+        if file in written:
+            raise RequestError(f"two of the files would be {file}: predict their folders one by one")
+        if mask.ndim == 2:
+            Image.fromarray(mask).save(file)
+        else:
+            np.save(file, mask)
+        written.append(file)
+    return written
 
 
 def _words(label: Any, masks: list[str] | None = None) -> str:

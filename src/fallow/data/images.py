@@ -70,6 +70,24 @@ def decode(path: Path, size: tuple[int, int], channels: int) -> NDArray[np.uint8
     return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
+def uncut(mask: NDArray[np.uint8], size: tuple[int, int], outside: int = 0) -> NDArray[np.uint8]:
+    """A mask of a decoded image in the size (height, width) that the image has; ``outside``, what `decode` cut away.
+
+    >>> uncut(np.array([[1, 2], [3, 4]], np.uint8), (2, 4)).tolist()
+    [[0, 1, 2, 0], [0, 3, 4, 0]]
+    """
+    from PIL import Image
+
+    height, width = size
+    scale = min(height / mask.shape[0], width / mask.shape[1])
+    inner = round(mask.shape[0] * scale), round(mask.shape[1] * scale)
+    top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
+    whole = np.full(size, outside, np.uint8)
+    resized = Image.fromarray(mask).resize(inner[::-1], Image.Resampling.NEAREST)
+    whole[top : top + inner[0], left : left + inner[1]] = np.asarray(resized)
+    return whole
+
+
 def _flatten(image: Image, form: str | None) -> Image:
     """Without transparency, and in eight bits."""
     from PIL import Image
