@@ -77,3 +77,11 @@ def test_little_time_makes_runs_shorter(tmp_path: Path) -> None:
     assert usual == 50
     assert short < 10
     assert quick == 12
+
+
+def test_what_is_frozen_is_not_augmented_and_what_starts_afresh_beside_it_is_not_frozen(images: str) -> None:
+    asked = Plan.of(
+        data=[images], methods=["sam"], models=["lite0", "scnn:width=4,dense=16"], settings={"freeze": "head"}
+    )
+    (found,) = with_recipes(asked, {images: load(images)}).recipes.values()
+    assert {model: own["augment"] for model, own in found.items()} == {"lite0": "none", "scnn:width=4,dense=16": "auto"}

@@ -14,6 +14,7 @@ from fallow.base.errors import WorkError
 from fallow.comparison.plan import AUTO, Plan
 from fallow.comparison.work import augmented
 from fallow.experiment import each
+from fallow.models import starts_trained
 from fallow.training import augmentation
 from fallow.training.recipes import recipe
 
@@ -34,8 +35,9 @@ def with_recipes(plan: Plan, loaded: Mapping[str, Any]) -> Plan:
                 runs = len(plan.methods) * min(plan.looks[0], plan.seeds)
                 short = recipe(data, model, minutes=plan.minutes * joblib.cpu_count() / runs, quick=plan.quick)
                 chosen = min(chosen, short, key=lambda each: each["epochs"])
-            if plan.settings.get("freeze") is not None:
-                chosen["augment"] = "auto"  # what frozen layers give is computed once
+            if plan.settings.get("freeze") is not None:  # of one that starts afresh beside others nothing is frozen
+                afresh = len(plan.models) > 1 and plan.weights is None and not starts_trained(chosen["model"])
+                chosen["augment"] = "auto" if afresh else "none"  # what frozen layers give is computed once
             if chosen["augment"] == "try":  # what was tried before holds for all
                 chosen["augment"] = next((a for own in known.values() if (a := own["augment"]) != "auto"), "try")
             known[chosen.pop("model")] = chosen

@@ -192,8 +192,10 @@ def training(
     found = recipe(data, model, minutes=minutes, quick=quick)
     if minutes is not None and found["augment"] == "try" and "augment" not in given:
         found = recipe(data, model, minutes=minutes / (1 + TRIALS), quick=quick)
-    if given.get("freeze") is not None or any(part.pretrained for part in method.parts):
-        found["augment"] = "auto"  # what frozen layers give is computed once
+    if given.get("freeze") is not None:
+        found["augment"] = "none"  # what frozen layers give is computed once
+    elif any(part.pretrained for part in method.parts):
+        found["augment"] = "auto"  # as long as its layers are frozen, none
     if not method.generational and not {"generations", "epochs"} & set(given):
         found |= {"generations": 1, "epochs": found["generations"] * found["epochs"]}
     return found.pop("model"), found | given
