@@ -152,6 +152,7 @@ ALIKE = (
     "l2f-fc100",
     "l2f-cifarfs",
     "seal-table7-large",
+    "seal-scale-large",
 )  # as those without, or as one that runs elsewhere
 
 

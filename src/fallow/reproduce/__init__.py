@@ -55,9 +55,8 @@ TABLES: dict[str, Entry] = {
     "seal-table1-small": Entry("seal_transfer", "SEAL, table 1", "the same from 600 images of CIFAR-10", 5),
     "seal-table4-small": Entry("seal_transfer", "SEAL, table 4", "the same from 600 images of CIFAR-10", 6),
     "seal-table5-small": Entry("seal_transfer", "SEAL, table 5", "the same from 600 images of CIFAR-10", 10),
-    "seal-table2-large": Entry(
-        "seal_large", "SEAL, table 2", "a ResNet on 5,000 images, with restart and three S", 160
-    ),
+    "seal-table2-large": Entry("seal_large", "SEAL, table 2", "a ResNet on 5,000 images, with restart", 160),
+    "seal-scale-large": Entry("seal_large", "SEAL, table 2", "the same network: S = 0.1 and 0.3", 140),
     "seal-table7-large": Entry("seal_large", "SEAL, table 7", "the same network: what the later layers do", 100),
     "seal-table7": Entry("seal_tables", "SEAL, table 7", "what the later layers do meanwhile, scaled down", 2.5),
     "iml-table4.1": Entry("iml_weight", "IML, table 4.1", "a decay per weight on 50 images of MNIST, scaled down", 3),
