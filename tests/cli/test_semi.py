@@ -97,7 +97,7 @@ def test_a_killed_study_goes_on_and_draws_the_same_page(semi: Run) -> None:
     whole = json.loads(semi(*words, "--out", "a").done())
     killed(lambda: semi(*words, "--out", "b"), training, "fit", call=2)
     assert list(before := ended(Path("b"))) == ["confidence"]  # the long one comes first
-    after = json.loads(semi(*words, "--out", "b", "--resume").done())
+    after = json.loads(semi(*words, "--out", "b").done())
     for name, found in whole["trainings"].items():
         assert {**found, "seconds": 0} == {**after["trainings"][name], "seconds": 0}
     assert before.items() <= ended(Path("b")).items()
@@ -178,7 +178,6 @@ def test_names_of_classes_cannot_break_the_page(run: Run, images: Path, tmp_path
         (("--method", "fixmatch:treshold=1"), "did you mean 'threshold'?"),
         (("--method", "llf"), "unknown method 'llf'"),
         (("--controls",), "--controls are those of --method confidence, and this is fixmatch"),
-        (("--resume",), "--resume needs --out"),
         (("--steps", 0), "steps is 0: it must be a whole number from 1"),
         (("--epochs", 0), "epochs is 0"),
         (("--model", "rseent"), "unknown model"),

@@ -31,7 +31,12 @@ def test_the_layers_the_arms_and_the_file(tune: Run, run: Run, tmp_path: Path) -
         assert word in out
     assert out.endswith("report: t/tuned.html\n")
     page = (tmp_path / "t/tuned.html").read_text("utf-8")
-    for word in ("hidden1.", "as much of the grid", "The learned decay is", "fallow tune synthetic:n_test=64"):
+    for word in (
+        "hidden1.",
+        "as much of the grid",
+        "With the learned decay, test accuracy is",
+        "fallow tune synthetic:n_test=64",
+    ):
         assert word in page
     found = json.loads((tmp_path / "t/tuned.json").read_text())
     arms = {arm["name"]: arm for arm in found["arms"]}

@@ -59,7 +59,7 @@ def test_a_method_is_worth_the_labels_that_the_control_would_need() -> None:
     made = found({"long": 0.2, "ema": 0.2 / 1.5**0.5})
     assert made.control.twice.mean == pytest.approx(1 - 0.2 / 2**0.5, abs=0.005)
     assert made.worth == pytest.approx(1500, rel=0.06)
-    assert made.sentence().startswith("With twice the labels (2,000), long would come from 80.0 % to about 85.")
+    assert made.sentence().startswith("With twice the labels (2,000), long would go from 80.0 % to about 85.")
     assert "ema is worth about " in made.sentence()
     drawing = made.drawing("d")
     assert drawing is not None
@@ -70,8 +70,8 @@ def test_a_method_is_worth_the_labels_that_the_control_would_need() -> None:
 def test_what_is_beyond_twice_the_labels_is_not_said() -> None:
     made = found({"long": 0.2, "ema": 0.1})
     assert made.worth is None
-    assert "ema is worth more than as many labels again" in made.sentence()
-    assert "ema is worth no labels" in found({"long": 0.2, "ema": 0.25}).sentence()
+    assert "ema is worth more than doubling the labels" in made.sentence()
+    assert "ema saves no labels" in found({"long": 0.2, "ema": 0.25}).sentence()
 
 
 def test_without_enough_runs_there_is_no_curve() -> None:
@@ -95,7 +95,7 @@ def test_a_comparison_asks_what_more_labels_would_bring(tmp_path: Path) -> None:
     assert told["control"]["labels"] == [16, 32, 48, 64]
     assert np.shape(told["control"]["scores"]) == (4, 2)
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
-    assert "With twice the labels (128), long would come from" in page
+    assert "With twice the labels (128), long would go from" in page
     assert (tmp_path / "out" / "figures" / "labels.svg").exists()
     with pytest.raises(RequestError, match="2 seeds or more"):
         ran(plan(source, labels=True, seeds=1), tmp_path / "other")

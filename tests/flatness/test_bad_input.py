@@ -44,10 +44,10 @@ def refused(layer: object = "hidden", loss: object = "cross_entropy", model: nn.
     ("layer", "wanted"),
     [
         ("hiden", "unknown layer 'hiden': did you mean 'hidden'?"),
-        ("act", "layer 'act' (ReLU) has no weight: hidden, again"),
+        ("act", "layer 'act' (ReLU) has no weight: name hidden, again"),
         ("norm", "layer 'norm' (LayerNorm) is no linear layer or convolution of one or two dimensions"),
         ("attention", "layer 'attention' (MultiheadAttention) has no weight"),
-        ("again", "layer 'again' is used 2 times in a forward pass: once would do"),
+        ("again", "layer 'again' is used 2 times in a forward pass: use it once"),
         ("late", "the weight of layer 'late' is used once more after the layer"),
         ("tied", "layers 'tied' and 'other' share a weight, which is so used twice"),
         ("idle", "layer 'idle' did not run in the forward pass"),

@@ -25,7 +25,7 @@ def test_the_papers_sizes() -> None:
 
 
 def test_sizes_that_it_cannot_take() -> None:
-    with pytest.raises(RequestError, match="multiples of 32; a smaller depth, or unet, would do"):
+    with pytest.raises(RequestError, match="multiples of 32; use a smaller depth, or unet"):
         build("autoencoder3d", shape=(1, 48, 64, 64), classes=2)
     with pytest.raises(RequestError, match=r"a volume \(C, D, H, W\) would fit"):
         build("autoencoder3d", shape=(1, 64, 64), classes=2)

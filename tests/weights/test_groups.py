@@ -88,14 +88,14 @@ def test_contract_of_scale_and_learning_rate():
     descend(early)
     descend(early)
     assert (early[0]["lr"], early[0]["scale"], early[0]["maximize"]) == (0.4, 1.0, False)
-    with pytest.raises(RequestError, match="a scale above 0 would do"):
+    with pytest.raises(RequestError, match="give a scale above 0"):
         ascend(early, 0.0)
 
 
 def test_an_optimiser_that_cannot_ascend_is_refused_before_anything_changes():
     model = mlp()
     optimizer = optim.LBFGS(model.parameters())
-    with pytest.raises(RequestError, match=r"max_iter.* cannot ascend, having no 'maximize': SGD, Adam") as caught:
+    with pytest.raises(RequestError, match=r"max_iter.* cannot ascend, having no 'maximize': use SGD, Adam") as caught:
         ascend(optimizer.param_groups)
     assert "\n" not in str(caught.value)
     assert optimizer.param_groups[0]["lr"] == 1

@@ -87,7 +87,7 @@ class Guest(Context):
     ) -> None:
         method = accepted(method)
         if schedule == "plateau":
-            raise RequestError("schedule=plateau looks at validation, which is this loop's: cosine would do")
+            raise RequestError("schedule=plateau looks at validation, which is this loop's: use cosine")
         place = next(model.parameters()).device
         train = _Looks(batches, steps, place, seed)
         problem = _Problem(train, model, loss)

@@ -17,7 +17,6 @@ LEVEL = 0.05
 LEAST = 5  # settings, below which a tree would only repeat the table
 PLAINLY = "long"  # the same compute spent plainly
 PROBE = "probe"
-VERDICTS = ("better", "worse", "no different", "undecided")
 
 Column = tuple[str, int, str]  # data, labels, start
 

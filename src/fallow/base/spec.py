@@ -34,7 +34,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
         if not (key.isidentifier() and equals and value):
             raise RequestError(f"{piece.strip()!r} in {text!r} is not a setting: write {name}:setting=value")
         if key in settings:
-            raise RequestError(f"{key!r} is set twice in {text!r}: once would do")
+            raise RequestError(f"{key!r} is set twice in {text!r}: set it once")
         settings[key] = _literal(value)
     return name, settings
 

@@ -71,7 +71,7 @@ def atlas(
         where = [own(source, size) for source in data for size in sizes] if data else sites(data_dir, out)
         names = [site.name for site in where]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise RequestError(f"{twice[0]} would be in the atlas twice: once would do")
+            raise RequestError(f"{twice[0]} would be in the atlas twice: name it once")
         plans = {site.name: plan(site, entered, seeds, tune, quick) for site in where}
         fresh = [name for name in names if not (out / "comparisons" / name / "summary.csv").exists()]
         seconds = estimate([plans[name] for name in fresh])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fallow.cli.display import duration, say
 from fallow.cli.live import title
+from fallow.comparison.minutes import trainings
 from fallow.comparison.policy import races
 from fallow.comparison.tuning import WORK as TRIAL
 from fallow.comparison.tuning import said
@@ -76,7 +77,7 @@ def estimate(comparison: Comparison, workers: int) -> str:
 
     first = min(plan.looks[0], plan.seeds)
     least = seconds([run for run in whole if run.arguments["seed"] < plan.first + first])
-    trials = least / first * (plan.tune or 0)  # a quarter of the epochs each, and the best quarter whole, on two seeds
+    trials = least / first * trainings(plan.tune or 0)
     least, most = least + trials, seconds(whole) + trials
     on = f"on {many(workers, 'worker')}"
     if plan.minutes is not None and 60 * plan.minutes < most:

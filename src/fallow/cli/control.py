@@ -34,7 +34,7 @@ def control(given: dict[str, Any]) -> None:
     from fallow.training.control import reinforce
 
     environment = load_environment(source, **{COUNTS[name]: given[name] for name in COUNTS if name in given})
-    folder = out or free_folder(f"fewshot-{source.partition(':')[0]}", method, seed)
+    folder = out or free_folder(source, method, seed, "fewshot-")
     chosen = with_inner(method, **{name: given[name] for name in ("steps", "rate") if name in given})
     with working(folder, threads=given.get("threads"), resumes=AGAIN), Progress() as progress:
         result = reinforce(

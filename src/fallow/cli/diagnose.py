@@ -41,7 +41,7 @@ def diagnose(
 ) -> None:
     """Measure why models generalise as they do, and draw it: one page that overlays several runs."""
     if weights not in ("last", "best"):
-        raise RequestError(f"weights is {weights!r}: last or best would do")
+        raise RequestError(f"weights is {weights!r}: give last or best")
     require_whole("examples", examples)
     names = (what or "").replace(",", " ").split()
     if what is not None and not names:
@@ -53,7 +53,7 @@ def diagnose(
     for name in names:
         if name not in MEASURES:
             raise unknown("measure", name, MEASURES)
-    from fallow.cli.display import typed
+    from fallow.cli.display import live, typed
     from fallow.diagnose.page import write
     from fallow.diagnose.run import diagnose as measure
     from fallow.diagnose.subjects import record_of, refuse_unused, subjects
@@ -62,7 +62,7 @@ def diagnose(
     began = time.monotonic()
 
     def show(now: str, done: float) -> None:
-        if sys.stderr.isatty():
+        if live():
             from fallow.cli.display import duration
 
             left = f", {duration((time.monotonic() - began) / done * (1 - done))} left" if done else ""
@@ -73,7 +73,7 @@ def diagnose(
     folder = out or runs[0] / "diagnosis"
     with alone(folder):
         found = measure(looked, names or None, quick=quick, progress=show)
-        if sys.stderr.isatty():
+        if live():
             print("\r\x1b[K", end="", file=sys.stderr)
         page = write(folder, found, typed(), Shown.of(looked[0].metric))
     answer(found.describe() | {"out": str(page.parent)}, as_json, lambda: _report(found, page))

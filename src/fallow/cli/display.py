@@ -20,11 +20,16 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def live() -> bool:
+    """Whether somebody watches a terminal, and wants to."""
+    return sys.stderr.isatty() and not QUIET
+
+
 class Progress:
     """One line on standard error: generation, epoch, loss, accuracy, time left."""
 
     def __init__(self) -> None:
-        self.live = sys.stderr.isatty() and not QUIET
+        self.live = live()
         self.bar: Any = None
         self.task: Any = None
         self.since: tuple[float, float] | None = None  # when this process began, and how much was done then

@@ -104,7 +104,7 @@ def fewshot(
         size=size, val_tasks=val_tasks, test_tasks=episodes,
     )  # fmt: skip
     chosen = with_inner(method, steps=steps, rate=rate, compile=compile or None)
-    folder = out or free_folder(f"fewshot-{tasks.partition(':')[0]}", method, seed)
+    folder = out or free_folder(tasks, method, seed, "fewshot-")
     with working(folder, threads=threads, resumes=AGAIN), Progress() as progress:
         result = meta_train(
             model, loaded, chosen, iterations=iterations, minutes=minutes, meta_batch=meta_batch, lr=lr, every=every,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +87,7 @@ class Live:
         self.begun, self.seen = True, set(state.outcomes)
         if self.seen:
             say(f"{len(self.seen)} {'run is' if len(self.seen) == 1 else 'runs are'} done already")
-        if sys.stderr.isatty() and not display.QUIET:
+        if display.live():
             from rich.console import Console
             from rich.live import Live as RichLive
 

@@ -11,7 +11,7 @@ import typer
 from fallow.base.errors import RequestError, WorkError
 from fallow.cli import options
 from fallow.cli.train import percent
-from fallow.cli.wrapper import answer, free_folder, needs_out, working
+from fallow.cli.wrapper import answer, free_folder, working
 
 if TYPE_CHECKING:
     from fallow.semi import Study
@@ -62,12 +62,10 @@ def semi(
     workers: options.Workers = None,
     seed: options.Seed = 0,
     out: Annotated[Path | None, typer.Option(help="the study's folder; default: the next free one in runs/")] = None,
-    resume: options.Resume = False,
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
     """Train on a few labelled images of DATA and many unlabelled ones, and show what the unlabelled ones added."""
-    needs_out(resume, out)
     import torch
 
     from fallow.cli.display import say
@@ -99,7 +97,7 @@ def semi(
     if done.main.ran_away:
         raise WorkError(
             "the confidence weights ran away: the meta-updates ended there and the best network was kept, "
-            f"with everything else, in {folder}; form=cosine or a smaller rate would do"
+            f"with everything else, in {folder}; try form=cosine or a smaller rate"
         )
 
 

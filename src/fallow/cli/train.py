@@ -70,15 +70,15 @@ def train(
     batch_size: Annotated[int | None, typer.Option(help="examples per step, over all processes")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd or adamw")] = None,
     lr: Annotated[float | None, typer.Option(help="the initial learning rate, or the peak of a one-cycle")] = None,
-    momentum: Annotated[float | None, typer.Option()] = None,
+    momentum: Annotated[float | None, typer.Option(help="SGD's momentum; default by the data")] = None,
     nesterov: Annotated[bool | None, typer.Option(help="use Nesterov momentum with SGD")] = None,
-    weight_decay: Annotated[float | None, typer.Option()] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="weight decay; default by the data")] = None,
     schedule: Annotated[
         str | None,
         typer.Option(help="one-cycle, cosine, constant, or plateau (halve when validation stalls)"),
     ] = None,
     warmup: Annotated[float | None, typer.Option(help="epochs of warm-up in each generation")] = None,
-    label_smoothing: Annotated[float | None, typer.Option()] = None,
+    label_smoothing: Annotated[float | None, typer.Option(help="label smoothing; default by the data")] = None,
     loss: Annotated[str | None, typer.Option(help="of masks: cross-entropy, dice or dice+cross-entropy")] = None,
     clip: options.Clip = None,
     accumulate: Annotated[int | None, typer.Option(help="micro-batches per batch")] = None,
@@ -241,8 +241,8 @@ def not_relearned(ends: list[float | None], metric: Metric) -> str:
     first = next(end for end in ends if end is not None)
     return (
         f"generation {worst} ended with {percent(ends[worst - 1])} of the training examples right, the first with "
-        f"{percent(first)}: its relearning failed, which says nothing about forgetting; longer generations, or less "
-        "forgotten, would do"
+        f"{percent(first)}: its relearning failed, which says nothing about forgetting; try longer generations, or "
+        "forget less"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fallow.base.errors import RequestError
+from fallow.base.names import slug
 from fallow.cli import options
 from fallow.cli.wrapper import answer, working
 
@@ -72,7 +72,7 @@ def transfer(
     from fallow.transfers.page import write
     from fallow.transfers.transfer import transfer
 
-    folder = out or Path("transfers") / (re.sub(r"[^\w.+=-]+", "_", Path(runs[0]).resolve().name) or "networks")
+    folder = out or Path("transfers") / (slug(Path(runs[0]).resolve().name) or "networks")
     with working(folder), Live() as live:
         found = transfer(
             runs, to, protocol=protocol, shots=_shots(shots), ways=ways, queries=queries, episodes=episodes,

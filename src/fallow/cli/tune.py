@@ -51,9 +51,10 @@ def tune(
     """
     from fallow.cli.display import say
     from fallow.cli.live import Live
+    from fallow.data import folder_name
     from fallow.tuning.tune import tune
 
-    folder = out or Path("tuned") / (Path(data).stem or "data")
+    folder = out or Path("tuned") / folder_name(data)
     with working(folder), Live() as live:
         tuned = tune(
             data, model, out=folder, per=per, solver=solver, inner=inner, grid=grid, seeds=seeds, seed=seed,

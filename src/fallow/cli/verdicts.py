@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fallow.comparison.transfer import columns
 from fallow.comparison.tuning import UNTUNED, cost
 from fallow.report.shown import Shown
+from fallow.report.words import many
 
 if TYPE_CHECKING:
     from fallow.comparison.findings import Across, Against, Findings, Row, Setting
@@ -66,7 +67,7 @@ def _failures(comparison: Comparison) -> None:
         print(f"failed: {method} on {data} ({model}), seed{'s' * (len(which) > 1)} {numbers}: {reason}")
     if len(seeds) > REASONS:
         rest = sum(map(len, list(seeds.values())[REASONS:]))
-        print(f"… and {rest} more runs failed: see {comparison.folder / 'results.csv'}")
+        print(f"… and {many(rest, 'more run')} failed: see {comparison.folder / 'results.csv'}")
 
 
 def _print(setting: Setting, comparison: Comparison) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 from fallow.base.errors import RequestError, Stopped
 from fallow.base.files import dumps
+from fallow.base.names import slug
 
 SAME = "the same command resumes it"
 AGAIN = "the same command with --out {folder} --resume resumes it"
@@ -23,7 +23,7 @@ def working(folder: Path, *, threads: int | None = None, resumes: str = SAME) ->
     if threads is not None:
         most = os.cpu_count() or 1
         if not 1 <= threads <= most:
-            raise RequestError(f"threads is {threads}: from 1 to {most}, as many as there are cores")
+            raise RequestError(f"threads is {threads}: give 1 to {most}, as many as there are cores")
         import torch
 
         torch.set_num_threads(threads)
@@ -48,9 +48,11 @@ def needs_out(resume: bool, out: Path | None) -> None:
         raise RequestError("--resume needs --out: the folder of the run to resume")
 
 
-def free_folder(data: str, method: str, seed: int) -> Path:
+def free_folder(data: str, method: str, seed: int, kind: str = "") -> Path:
     """The next free folder in runs/, named after what runs there."""
-    stem = re.sub(r"[^A-Za-z0-9.+=-]+", "_", f"{Path(data).stem or data}-{method}-seed{seed}")
+    from fallow.data import folder_name
+
+    stem = f"{kind}{folder_name(data)}-{slug(method)}-seed{seed}"
     for number in range(1, sys.maxsize):
         folder = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
         if not folder.exists():

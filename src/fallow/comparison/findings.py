@@ -25,6 +25,7 @@ from fallow.evaluate.metrics import Metric
 from fallow.evaluate.race import repeated_interval, sequential_p, visible
 from fallow.evaluate.relearning import failed_generation
 from fallow.evaluate.statistics import Difference, Estimate, interval, significance
+from fallow.report.words import listed
 
 LEVEL = 0.05
 LEAST = 5  # settings, below which the exact binomial test cannot reach 5 % and a tree would only repeat the table
@@ -336,21 +337,21 @@ def _sentence(setting: Setting, several: bool) -> str:
     for row in setting.rows:
         gain = f" ({_gain(row, setting.metric)})" if row.verdict == "better" else ""
         groups.setdefault(row.verdict, []).append(f"{row.method}{' (exploratory)' * row.exploratory}{gain}")
-    controls, (equal, plainly) = _list(list(setting.race.controls)), EQUAL[setting.budget]
+    controls, (equal, plainly) = listed(list(setting.race.controls)), EQUAL[setting.budget]
     better, open_ = groups.get("better", []), groups.get("undecided", [])
     if better:
-        pieces = [f"{_list(better)} {_verb(better, 'beats', 'beat')} {controls} {equal}"]
+        pieces = [f"{listed(better)} {_verb(better, 'beats', 'beat')} {controls} {equal}"]
     else:
         pieces = [f"no method is shown to beat {controls}, {plainly}"]
     if worse := groups.get("worse"):
-        pieces.append(f"{_list(worse)} {_verb(worse, 'is', 'are')} worse")
+        pieces.append(f"{listed(worse)} {_verb(worse, 'is', 'are')} worse")
     if same := groups.get("no different"):
         within = _size(setting.metric, setting.race.same)
-        pieces.append(f"{_list(same)} {_verb(same, 'is', 'are')} no different (by less than {within})")
+        pieces.append(f"{listed(same)} {_verb(same, 'is', 'are')} no different (by less than {within})")
     if open_:
-        pieces.append(f"{_list(open_)} {_verb(open_, 'is', 'are')} undecided ({_unseen(setting)})")
+        pieces.append(f"{listed(open_)} {_verb(open_, 'is', 'are')} undecided ({_unseen(setting)})")
     if failed := groups.get("failed"):
-        pieces.append(f"{_list(failed)} failed")
+        pieces.append(f"{listed(failed)} failed")
     return where + "; ".join(pieces) + "."
 
 
@@ -367,7 +368,7 @@ def _unseen(setting: Setting) -> str:
 def _gain(row: Row, metric: Metric) -> str:
     assert row.to_control is not None
     mean = row.to_control.difference.mean
-    return f"{'+' if mean > 0 else '-'}{_size(metric, abs(mean))}"
+    return f"{'+' if mean > 0 else '−'}{_size(metric, abs(mean))}"
 
 
 def _size(metric: Metric, difference: float) -> str:
@@ -376,7 +377,3 @@ def _size(metric: Metric, difference: float) -> str:
 
 def _verb(names: list[str], one: str, many: str) -> str:
     return one if len(names) == 1 else many
-
-
-def _list(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

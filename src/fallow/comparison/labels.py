@@ -55,12 +55,12 @@ class LabelCurves:
         if self.best is not None:
             said.append(_forecast(self.best, shown))
             if self.worth is None:
-                said.append(f"{self.best.method} is worth more than as many labels again")
+                said.append(f"{self.best.method} is worth more than doubling the labels")
             elif self.worth > most:
                 more = f"{round(self.worth - most):,}"
                 said.append(f"{self.best.method} is worth about {more} labels to {self.control.method}")
             else:
-                said.append(f"{self.best.method} is worth no labels")
+                said.append(f"{self.best.method} saves no labels")
         return "; ".join(said) + "."
 
     def drawing(self, title: str) -> Drawing | None:
@@ -156,6 +156,6 @@ def _forecast(found: Learned, shown: Shown) -> str:
     assert then.low is not None
     assert then.high is not None
     return (
-        f"{found.method} would come from {shown.full(now)} to about {shown.full(then.mean)} "
+        f"{found.method} would go from {shown.full(now)} to about {shown.full(then.mean)} "
         f"({shown.value(then.low)} to {shown.value(then.high)} with 90 % confidence)"
     )

@@ -38,7 +38,7 @@ def within(plan: Plan, loaded: Mapping[str, Any], workers: int, pace: Mapping[tu
     assert plan.minutes is not None
     one = runs(dataclasses.replace(plan, seeds=1, tune=0, folds=0), loaded, dict.fromkeys(plan.data, ""))
     seconds = sum(run.cost * pace[run.arguments["data"], run.arguments["model"]] for run in one)
-    tuning = seconds * _trainings(plan.tune)
+    tuning = seconds * trainings(plan.tune)
     allowed = int((60 * plan.minutes * workers - tuning) / seconds)
     if plan.folds:
         allowed = max(plan.folds, allowed // plan.folds * plan.folds)
@@ -49,7 +49,7 @@ def within(plan: Plan, loaded: Mapping[str, Any], workers: int, pace: Mapping[tu
     return dataclasses.replace(plan, seeds=seeds, looks=looks)
 
 
-def _trainings(trials: int) -> float:
+def trainings(trials: int) -> float:
     """Whole trainings that tuning a runner takes: a quarter of one for each trial, and the finalists on two seeds."""
     from fallow.comparison.race import HELD
     from fallow.comparison.tuning import SHORT

@@ -13,6 +13,7 @@ from typing import Any
 
 from fallow.base import toml
 from fallow.base.errors import RequestError, unknown
+from fallow.base.names import LONGEST
 from fallow.base.numbers import LARGEST, require_whole
 from fallow.comparison.race import BASELINE, CONTROLS, HELD, TASKS_CONTROL, Rules, plain
 from fallow.core.settings import Settings
@@ -32,7 +33,6 @@ FREE = (
     "recipes",
     "refit",
 )  # they follow, or say how long it goes on
-LONGEST = 80  # letters of a part of a file's name
 BUDGETS = {"passes": "forward-backward passes", "steps": "steps of the optimiser"}
 SCORES = {"last": "after the last epoch", "best": "at the best epoch on validation"}
 
@@ -88,7 +88,7 @@ class Plan:
         )
         for what, names in (("data", self.data), ("model", self.models)):
             if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-                raise RequestError(f"{what} {twice[0]!r} is named twice: once would do")
+                raise RequestError(f"{what} {twice[0]!r} is named twice: name it once")
         require_whole("seeds", self.seeds, 1, FURTHEST)
         require_whole("seed", self.seed, 0, LARGEST - 2 * FURTHEST)
         if self.tune == 1:
@@ -298,11 +298,6 @@ def split_names(text: str) -> list[str]:
     return found
 
 
-def slug(text: str) -> str:
-    """Text as part of a file's name."""
-    return re.sub(r"[^A-Za-z0-9.+=-]+", "_", text).strip("_")[:LONGEST]
-
-
 def _source(name: str) -> str:
     """One spelling for one path: a data set named as ``images`` and as ``./images/`` is the same."""
     from fallow.data import bundled
@@ -350,7 +345,6 @@ def _fits(value: Any, item: dataclasses.Field) -> bool:
 
 def default_folder(plan: Plan) -> Path:
     """Where a comparison lives if nobody says: the same command finds it again."""
-    from fallow.data import bundled
+    from fallow.data import folder_name
 
-    names = (slug(name if bundled(name) else Path(name).resolve().stem) for name in plan.data)
-    return Path("comparisons") / ("+".join(names)[:LONGEST] + ("-quick" if plan.quick else ""))
+    return Path("comparisons") / ("+".join(map(folder_name, plan.data))[:LONGEST] + ("-quick" if plan.quick else ""))

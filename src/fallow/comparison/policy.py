@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from fallow.base.names import slug
 from fallow.comparison import labels
-from fallow.comparison.plan import TASKS, Plan, slug
+from fallow.comparison.plan import TASKS, Plan
 from fallow.comparison.race import BASELINE, Runner, rounds
 from fallow.comparison.recipes import with_recipes
 from fallow.comparison.tuning import TunedRunner, Tuning, with_settings

@@ -2,7 +2,7 @@
 
 from fallow.data.augment import POLICIES
 from fallow.data.budget import FOREIGN, UNKNOWN, add_unlabelled, budget, fewer, mix_in, set_apart
-from fallow.data.bundled import BUNDLED, Bundled, bundled
+from fallow.data.bundled import BUNDLED, Bundled, bundled, folder_name
 from fallow.data.examples import Data, Examples, Files, Part
 from fallow.data.load import load
 from fallow.data.split import stratified
@@ -29,6 +29,7 @@ __all__ = [
     "budget",
     "bundled",
     "fewer",
+    "folder_name",
     "load",
     "mix_in",
     "set_apart",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from fallow.base.errors import RequestError, unknown
+from fallow.base.names import slug
 from fallow.data.parts import Parts, Shares
 from fallow.data.sources.digits import digits
 from fallow.data.sources.synthetic import synthetic
@@ -55,3 +57,12 @@ def bundled(source: str) -> bool:
     (True, True, False)
     """
     return source.partition(":")[0] in (*BUNDLED, *TASKS)
+
+
+def folder_name(source: str) -> str:
+    """What a folder of results on this source is called.
+
+    >>> folder_name("synthetic:alpha=0.5"), folder_name("scans/brains.npz")
+    ('synthetic_alpha=0.5', 'brains')
+    """
+    return slug(source if bundled(source) else Path(source).resolve().stem) or "data"

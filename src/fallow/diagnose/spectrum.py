@@ -114,9 +114,10 @@ def spectrum(
     True
 
     """
-    for name, count in {"top": top, "steps": steps - 1, "probes": probes - 1, "probe_steps": probe_steps}.items():
-        if count < 1:
-            raise RequestError(f"{name}={count + (name in ('steps', 'probes'))} is too few for an estimate: use more")
+    counts = {"top": (top, 1), "steps": (steps, 2), "probes": (probes, 2), "probe_steps": (probe_steps, 1)}
+    for name, (count, least) in counts.items():
+        if count < least:
+            raise RequestError(f"{name}={count} is too few for an estimate: use {least} or more")
     hessian = Hessian(
         model, loss, inputs, targets, mode=mode, parameters=parameters, chunk=chunk, memory=memory, seed=seed
     )

@@ -67,7 +67,7 @@ def subjects(
     found: list[Subject] = []
     folders = [one for run in runs for one in _expand(run)]
     if twice := [folder for folder, count in Counter(map(Path.resolve, folders)).items() if count > 1]:
-        raise RequestError(f"{twice[0]} is given twice: once would do")
+        raise RequestError(f"{twice[0]} is given twice: name it once")
     for folder in folders:
         record = record_of(folder)
         loaded = _load(record, data, folder)

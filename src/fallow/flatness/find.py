@@ -33,9 +33,9 @@ def find_layer(model: nn.Module, layer: str | nn.Module, inputs: Any) -> tuple[s
     if not isinstance(found, LAYERS):
         matrix = getattr(found, "weight", None)
         what = "has no weight" if matrix is None else "is no linear layer or convolution of one or two dimensions"
-        raise RequestError(f"layer {path!r} ({type(found).__name__}) {what}: {_some(fitting)} would do")
+        raise RequestError(f"layer {path!r} ({type(found).__name__}) {what}: name {_some(fitting)}")
     if getattr(found, "groups", 1) != 1:
-        raise RequestError(f"layer {path!r} has {found.groups} groups: a convolution with one group would do")
+        raise RequestError(f"layer {path!r} has {found.groups} groups: take a convolution with one group")
     if parametrize.is_parametrized(found, "weight"):
         raise RequestError(f"the weight of layer {path!r} is parametrised, and no parameter itself: {_some(fitting)}")
     if hasattr(found.weight, "to_local"):

@@ -44,9 +44,9 @@ def relative_flatness(
     layer : a linear layer or convolution, by its path or itself, or "head" (the matrix out of the penultimate
         neurons, which the paper means by "the penultimate layer") or "penultimate" (the last layer before the head).
     loss : "cross_entropy", "squared_error", or any function of (output, targets) with two derivatives.
-    form : "head", "closed", "gauss-newton", "tail", "probe" or "dense"; "auto" takes the cheapest that is exact, and
-        :func:`explain` says which. "gauss-newton" leaves out the curvature of what comes after the layer and so is
-        never negative; "probe" estimates κ without bias.
+    form : "head", "closed", "gauss-newton", "tail", "forward", "probe" or "dense"; "auto" takes the cheapest that
+        is exact, and :func:`explain` says which. "gauss-newton" leaves out the curvature of what comes after the layer
+        and so is never negative; "probe" estimates κ without bias.
     simplified : κ̂ = ‖W‖² Tr H (section 3.2).
     probes, generator : the number of estimates that "probe" averages, and where their signs come from.
 

@@ -46,7 +46,7 @@ def _verify_loss(seen: Observation) -> None:
         made_of = ", ".join(dict.fromkeys(step.kind for step in steps))
         raise RequestError(
             f"the loss is not twice differentiable in the model's outputs (it is made of {made_of}): "
-            "cross-entropy or a squared error would do"
+            "use cross-entropy or a squared error"
         )
     derivative(first, edge, torch.ones_like(first), graph=False, like=first)  # torch may know only one derivative
 

@@ -119,12 +119,12 @@ class Watch:
         """The last forward pass, whose loss this is; what the graph does not show is tried where the way is new."""
         seen, self.seen = self.seen, None  # the graph is not kept alive from here
         if self.calls > 1:
-            raise RequestError(f"layer {self.path!r} is used {self.calls} times in a forward pass: once would do")
+            raise RequestError(f"layer {self.path!r} is used {self.calls} times in a forward pass: use it once")
         if seen is None:
             raise RequestError(f"layer {self.path!r} did not run in the forward pass: name one that does")
         if not isinstance(loss, Tensor) or loss.ndim:
             shape = f"the shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"the type {type(loss).__name__}"
-            raise RequestError(f"the loss has {shape}: a tensor of one number, a mean, would do")
+            raise RequestError(f"the loss has {shape}: give a tensor of one number, a mean")
         observed = Observation(seen, loss, self.simplified)
         if is_head(observed):
             return observed  # nothing is hidden between logits and a loss that is linear in their log-softmax

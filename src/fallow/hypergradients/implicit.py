@@ -127,7 +127,7 @@ def _check(weights: list[Tensor], names: list[str], knobs: dict[str, Tensor]) ->
     kinds = {(w.dtype, w.device) for w in weights}
     if len(kinds) > 1:
         listed = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
-        raise RequestError(f"the parameters are of several kinds ({listed}): one dtype and one device would do")
+        raise RequestError(f"the parameters are of several kinds ({listed}): use one dtype and one device")
     for name, knob in knobs.items():
         if any(knob is w for w in weights):
             raise RequestError(f"{name} is a parameter too: a tensor is one or the other")

@@ -51,7 +51,7 @@ def tell_if_falling(found: Solution) -> None:
     if found.curvature is not None and found.curvature + found.damping < 0:
         warn(
             f"the training loss has the curvature {found.curvature:.3g}, beyond the damping {found.damping:.3g}: the "
-            f"weights are at no minimum, and the gradient is that of a saddle; damping='auto' would do"
+            f"weights are at no minimum, and the gradient is that of a saddle; use damping='auto'"
         )
 
 

@@ -107,7 +107,7 @@ class Neumann:
             cause = "alpha is too large" if curvature + damping >= 0 else f"it met the curvature {curvature:.3g}"
             warn(
                 f"the Neumann series diverges: its last term is {growth:.3g} times the one before with alpha = "
-                f"{alpha:.3g} and damping = {damping:.3g}; {cause}: alpha='auto' and damping='auto' would do, or CG"
+                f"{alpha:.3g} and damping = {damping:.3g}; {cause}: use alpha='auto' and damping='auto', or CG"
             )
         return Solution(total.mul_(alpha), reason, damping, norm / first, curvature)
 
@@ -143,7 +143,7 @@ class CG:
                     raise falls(curvature, rho)
                 warn(
                     f"conjugate gradients met the curvature {curvature:.3g}, beyond the damping {rho:.3g}, and stopped "
-                    f"after {iteration} iterations: damping above {-curvature:.3g} or 'auto' would do, or MINRES"
+                    f"after {iteration} iterations: use damping above {-curvature:.3g} or 'auto', or MINRES"
                 )
                 reason = "negative curvature"
                 break

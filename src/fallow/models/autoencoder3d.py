@@ -38,7 +38,7 @@ class Autoencoder3d(Model):
         if any(side % 2**depth for side in shape[1:]):
             raise RequestError(
                 f"autoencoder3d cannot take shape {tuple(shape)}: its sides are halved {depth} times and should be "
-                f"multiples of {2**depth}; a smaller depth, or unet, would do"
+                f"multiples of {2**depth}; use a smaller depth, or unet"
             )
         small = [side // 2**depth for side in shape[1:]]
         widths = [shape[0], *(width * 2 ** min(i, depth - 1 - i) for i in range(depth - 1)), BOTTOM]

@@ -62,7 +62,7 @@ class WideResNet(Model):
         super().__init__(init)
         expect_shape("a wideresnet", shape, ranks=(3,))
         if depth < 10 or (depth - 4) % 6:
-            raise RequestError(f"a wideresnet has no depth {depth}: 10, 16, 22, 28, … would do")
+            raise RequestError(f"a wideresnet has no depth {depth}: use 10, 16, 22, 28, …")
         count, channels = (depth - 4) // 6, 16
         self.conv1 = _conv(shape[0], channels, 3)
         groups = []

@@ -1,6 +1,6 @@
 """SEAL's tables 1, 4 and 5 at the size of a laptop: does forgetting later layers hurt transfer, and does SEAL help?
 
-fallow reproduce seal-table1 --data-dir DIR --out reproduced/seal-transfer        an hour on two cores, 3 seeds
+fallow reproduce seal-table1 --data-dir DIR --out reproduced/seal-transfer        two hours on two cores
 fallow reproduce seal-table4 --data-dir DIR --out reproduced/seal-transfer        the same trainings, found again
 fallow reproduce seal-table4-affine --data-dir DIR --out reproduced/seal-transfer half an hour more
 fallow reproduce seal-table1-small --data-dir DIR                                 five minutes on two cores

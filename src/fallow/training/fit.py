@@ -350,7 +350,7 @@ def _refuse_shards(method: Method, run: RunOptions) -> None:
             )
     if run.out is not None:
         raise RequestError(
-            "a run's folder holds whole weights, and the engine shards them: leave out= away, and keep the weights by "
+            "a run's folder holds whole weights, and the engine shards them: omit out=, and save the weights with "
             "torch.distributed.checkpoint"
         )
 

@@ -33,8 +33,8 @@ class Prediction(NamedTuple):
     """What a model says of an example.
 
     Of classes, ``label`` is the likeliest and ``confidence`` the softmax's in it; of labels, those that are likelier
-    than not, and the least confidence among them; of numbers, the number (or several), without a confidence; of
-    pixels, a class index for each, and the mean confidence.
+    than not, and the least confidence in any of these decisions, those against a label included; of numbers, the number
+    (or several), without a confidence; of pixels, a class index for each, and the mean confidence.
     """
 
     label: Any
@@ -79,7 +79,9 @@ class Predictor:
         self.classes: list[str] = list(self.target.names)
         self.shape = tuple(record["data"]["shape"])
         if "normalisation" not in record:
-            raise RequestError(f"{folder} is of an older fallow, which did not keep how to normalise: train it again")
+            raise RequestError(
+                f"{folder} was written by an older fallow, which did not record the normalisation: train it again"
+            )
         self.pictures: bool = record["pictures"]
         self.table = DataTable.of(record["table"]) if record.get("table") else None
         self.temperature: float | None = record.get("temperature")  # logits are divided by it, as validation liked it
@@ -204,7 +206,9 @@ def _sound(record: dict[str, Any]) -> bool:
 
 def _target(data: dict[str, Any], folder: Path) -> Target:
     if "target" not in data or "shape" not in data:
-        raise RequestError(f"{folder} is of an older fallow, which did not keep what is learned: train it again")
+        raise RequestError(
+            f"{folder} was written by an older fallow, which did not record what is learned: train it again"
+        )
     return Target.of(data["target"])
 
 

@@ -43,7 +43,7 @@ class Asked:
         if named not in {*PROBES, *LEARNERS}:
             raise unknown("protocol", named, dict.fromkeys((*PROBES, *LEARNERS)))
         if adapt not in (None, "affine"):
-            raise RequestError(f"adapt is {adapt!r}: affine would do")
+            raise RequestError(f"adapt is {adapt!r}: give affine, or leave it out")
         if adapt and (named != "cdfsl" or not shots):
             raise RequestError("--adapt affine fine-tunes norms in episodes by cdfsl: give --shots with it")
         if shots and named not in LEARNERS:

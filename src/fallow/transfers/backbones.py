@@ -46,7 +46,7 @@ def backbones(
     Runs that differ in nothing but their seed share a row.
     """
     if score not in SCORES:
-        raise RequestError(f"score is {score!r}: last or best would do")
+        raise RequestError(f"score is {score!r}: give last or best")
     found: list[Backbone] = []
     for given in runs:
         if isinstance(given, Backbone):

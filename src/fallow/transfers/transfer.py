@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 
 from fallow.base.errors import RequestError, WorkError
 from fallow.base.files import expanded
+from fallow.base.names import slug
 from fallow.core.engine import find_device
 from fallow.data import BUNDLED, Data, Examples, Files, load
 from fallow.data.content import together
@@ -201,7 +201,7 @@ def _check(asked: Asked, data: Data, name: str) -> None:
 
 def _runs(asked: Asked, arguments: dict[str, Any], paths: dict[str, str], backbone: Backbone, name: str) -> list[Run]:
     """One run for a network on a data set; with affines, one for every few episodes."""
-    stem = f"{_slug(backbone.label)}{'' if backbone.seed is None else f'-seed{backbone.seed}'}-{_slug(name)}"
+    stem = f"{slug(backbone.label, 60)}{'' if backbone.seed is None else f'-seed{backbone.seed}'}-{slug(name, 60)}"
 
     def one(what: str, cost: float, *more: Any, **settings: Any) -> Run:
         given = arguments | settings
@@ -244,7 +244,3 @@ def _names(targets: dict[str, Data]) -> dict[str, str]:
 def _absolute(source: str) -> str:
     """For workers that may stand elsewhere."""
     return source if source.partition(":")[0] in BUNDLED else str(Path(os.getcwd(), expanded(source)).resolve())
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.+=-]+", "_", text).strip("_")[:60]

@@ -70,8 +70,8 @@ def sentence(tuned: Tuned) -> str:
         low, high = shown.difference(found.low, 2), shown.difference(found.high, 2)
         sure = f" (95 % interval {low} to {high}, {many(len(tuned.arms[0].passes), 'seed')})"
     return (
-        f"The learned decay is {to_grid}{points} from the best of the grid{sure}, at {tuned.share:.0%} of the grid's "
-        f"compute, and {to_none} from no decay."
+        f"With the learned decay, test {shown.words} is {to_grid}{points} against the best of the grid{sure}, at "
+        f"{tuned.share:.0%} of the grid's compute, and {to_none} against no decay."
     )
 
 

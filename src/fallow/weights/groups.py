@@ -90,12 +90,12 @@ def ascend(groups: Iterable[dict[str, Any]], scale: float = 1.0) -> None:
     """
     groups = list(groups)
     if not scale > 0:
-        raise RequestError(f"cannot ascend with scale {scale}: a scale above 0 would do")
+        raise RequestError(f"cannot ascend with scale {scale}: give a scale above 0")
     for group in groups:
         if "maximize" not in group:
             raise RequestError(
                 f"the optimiser with the settings {_settings(group)} cannot ascend, having no 'maximize': "
-                "SGD, Adam, AdamW or RMSprop would do"
+                "use SGD, Adam, AdamW or RMSprop"
             )
     for group in groups:
         _set(group, maximize=True, scale=scale)

@@ -36,7 +36,7 @@ def kept_channels(model: nn.Module, rate: float, inputs: Tensor) -> Kept:
         groups = getattr(found[path], "groups", 1)
         if groups not in (1, outputs) or (groups > 1 and inside > 1):
             raise RequestError(
-                f"kels cannot split {path}: it has {groups} groups of channels; 1, or one per channel, would do"
+                f"kels cannot split {path}: it has {groups} groups of channels; use 1, or one per channel"
             )
         out = outputs if path == head else _part(rate, outputs)
         if path == paths[0] or groups > 1:
@@ -161,7 +161,7 @@ def _cut(layer: Cuttable, out: int, into: int) -> None:
 def _cut_norm(path: str, layer: nn.Module, rate: float) -> None:
     if isinstance(layer, nn.LayerNorm | nn.RMSNorm):
         if len(layer.normalized_shape) > 1:
-            raise RequestError(f"kels cannot split {path}: a norm over several dimensions; GroupNorm(1) would do")
+            raise RequestError(f"kels cannot split {path}: a norm over several dimensions; use GroupNorm(1)")
         layer.normalized_shape = (_part(rate, layer.normalized_shape[0]),)
     for name, parameter in layer._parameters.items():
         if parameter is not None and parameter.ndim == 1:
@@ -174,7 +174,7 @@ def _cut_norm(path: str, layer: nn.Module, rate: float) -> None:
             setattr(layer, name, _part(rate, getattr(layer, name)))
     if isinstance(layer, nn.GroupNorm) and layer.num_channels % layer.num_groups:
         raise RequestError(
-            f"kels cannot split {path}: {layer.num_groups} groups do not divide its channels; GroupNorm(1) would do"
+            f"kels cannot split {path}: {layer.num_groups} groups do not divide its channels; use GroupNorm(1)"
         )
 
 

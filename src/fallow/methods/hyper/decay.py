@@ -109,8 +109,8 @@ class ImplicitDecay(Method):
         steps, first = ctx.clock.epochs * ctx.clock.steps, max(1, self.schedule.warmup)
         if first > steps:
             warnings.warn(
-                f"implicit-decay learns nothing in {steps} steps: its first meta-update comes after {first}; a smaller "
-                "inner or warmup would do",
+                f"implicit-decay learns nothing in {steps} steps: its first meta-update comes after {first}: give a "
+                "smaller inner or warmup",
                 RuntimeWarning,
                 stacklevel=2,
             )
