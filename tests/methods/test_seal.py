@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
 
 import fallow
 from fallow.base.errors import RequestError
@@ -352,3 +353,32 @@ def test_a_hastened_ascent_resumes_to_the_bit(tmp_path: Path, monkeypatch: pytes
         train(tmp_path / "stopped")
     monkeypatch.setattr(loop, "look", look)
     assert equal(whole, weights(train(tmp_path / "stopped", resume=True).model))
+
+
+@pytest.mark.parametrize("steps", [63, 250, 279])  # total // 128 and total // 32 share few factors
+def test_an_ascent_of_any_length_is_looked_at(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    hasten = fallow.SEAL.hasten
+    monkeypatch.setattr(fallow.SEAL, "hasten", lambda *words: (looks.append(words[3]), hasten(*words)))
+    fallow.fit(Net(), points(steps), "seal:share=0.5", **SLOW | {"batch_size": 1, "epochs": 8, "lr": 1e-7})
+    assert len(looks) >= 12
+    assert looks[0] <= 0.6 * 4 * steps
+
+
+def test_the_cosine_is_of_what_climbs() -> None:
+    """Frozen layers, norms and biases stay where they are, and would make it look small."""
+    model = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 2))
+    model[0].requires_grad_(False)
+    spy = Strides()
+    result = fallow.fit(
+        model, points(64), spy + build("seal"), generations=2, epochs=16, batch_size=8, lr=0.05, split=2
+    )
+    (row,) = [row for row in result.history if "ascent_cosine" in row]
+    assert row["ascent_cosine"] <= 0.99
+
+
+def test_a_loader_whose_workers_persist(recwarn: pytest.WarningsRecorder) -> None:
+    data = points(32).train
+    loader = DataLoader(TensorDataset(data.x, data.y), 8, shuffle=True, num_workers=1, persistent_workers=True)
+    result = fallow.fit(Net(), loader, "seal:share=0.5", generations=2, epochs=4, lr=1e-6, target="classes")
+    assert result.steps == 2 * 4 * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
@@ -186,20 +187,22 @@ class LoaderStream:
         for sampler in self._samplers:
             if isinstance(sampler, DistributedSampler):
                 sampler.set_epoch(index)
-        return self._batches(seed, start)
+        return self._batches(self._loader, seed, start)
 
     def weigh(self, weights: Tensor) -> None:
         """Refused: a DataLoader has its own order."""
         raise RequestError("a DataLoader draws its examples itself: give it a WeightedRandomSampler")
 
     def ordered(self) -> Iterator[Batch]:
-        """For evaluation: every batch of the loader, in whatever order it has."""
-        return self._batches(mix(self._seed, ITEMS), 0)
+        """For evaluation, in the middle of an epoch, too: every batch of the loader, in whatever order it has."""
+        another = copy.copy(self._loader)
+        vars(another)["persistent_workers"] = False  # those that persist have one iterator, which an epoch may be using
+        return self._batches(another, mix(self._seed, ITEMS), 0)
 
-    def _batches(self, seed: int, start: int) -> Iterator[Batch]:
+    def _batches(self, loader: DataLoader[Any], seed: int, start: int) -> Iterator[Batch]:
         own = Randomness(seed)
         with own:
-            iterator = iter(self._loader)
+            iterator = iter(loader)
         for step in range(self.steps):
             with own:
                 batch = next(iterator, None)

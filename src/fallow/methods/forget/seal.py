@@ -125,7 +125,9 @@ class SEAL(Method):
             )
         early, late = ctx.partition.early, ctx.partition.late
         self.climbing, self.other = (late, early) if self.reverse else (early, late)
-        if not any(p.requires_grad for p in self.climbing.parameters):
+        waits = 1 if self.scale == "auto" else -1  # norms and biases have one dimension
+        self.moving = [p for p in self.climbing.parameters if p.requires_grad and p.ndim > waits]
+        if not self.moving:
             raise RequestError(
                 f"all {'late' if self.reverse else 'early'} layers are frozen, and seal cannot climb with them: "
                 "unfreeze some, or move the split"
@@ -155,7 +157,7 @@ class SEAL(Method):
     def turn_up(self, ctx: Context) -> None:
         """The ascent begins."""
         self.climbs, self.step, self.hastened = True, self.rho, False
-        self.before = [p.detach().clone() for p in self.climbing.parameters]
+        self.before = [p.detach().clone() for p in self.moving]
         if self.momentum == "reset":
             reset_state(ctx.optimizer, self.climbing.parameters)
         if self.ascent == "adaptive" or self.scale == "auto":
@@ -183,7 +185,7 @@ class SEAL(Method):
         if self.momentum == "reset":
             reset_state(ctx.optimizer, self.climbing.parameters)
         assert self.before is not None
-        ctx.log(ascent_scale=self.factor, ascent_cosine=cosine(self.before, self.climbing.parameters))
+        ctx.log(ascent_scale=self.factor, ascent_cosine=cosine(self.before, self.moving))
         self.before = None
         log_forgetting(ctx)
 
@@ -231,13 +233,15 @@ class SEAL(Method):
         done = ctx.clock.epoch * ctx.clock.steps + ctx.clock.step + 1
         if self.ascent == "fixed":
             assert self.before is not None
-            if done % max(1, total // LOOKS):
+            every = max(1, total // LOOKS)
+            check = max(1, total // CHECKS) // every * every
+            if done % every:
                 return
-            turned = cosine(self.before, self.climbing.parameters)
+            turned = cosine(self.before, self.moving)
             if turned <= TURNED:
                 ctx.log(ascent_steps=done)
                 self.turn_down(ctx)
-            elif 2 * done >= total > done and done % max(1, total // CHECKS) == 0 and ctx.target.kind == "classes":
+            elif 2 * done >= total > done and done % check == 0 and ctx.target.kind == "classes":
                 self.hasten(ctx, turned, done, total)
             return
         if done % max(1, total // CHECKS):
@@ -279,7 +283,8 @@ class SEAL(Method):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step, self.start = state["step"], state["start"]
-        self.before = state["before"]
+        before = state["before"]
+        self.before = before and [old.to(p.device) for old, p in zip(before, self.moving, strict=True)]
         self.climbs, self.climbed, self.hastened = state["climbs"], state["climbed"], state["hastened"]
 
 
