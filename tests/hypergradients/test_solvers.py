@@ -244,3 +244,12 @@ def test_exact_is_for_small_networks() -> None:
         Exact()(operator(torch.eye(2)), b)
     with pytest.raises(fallow.RequestError, match="above 0"):
         Nystrom(2, damping=0.0)(operator(torch.eye(3)), torch.ones(3))
+
+
+@pytest.mark.parametrize("name", CONVERGING)
+def test_nothing_to_solve(name: str) -> None:
+    """All rewards alike, say: the gradient is 0, and so is the step."""
+    A, b = system(0)
+    found = CONVERGING[name](operator(A), torch.zeros_like(b))
+    assert not found.x.any()
+    assert found.residual == 0

@@ -96,3 +96,6 @@ def test_refusals() -> None:
         fallow.fit("mlp:hidden=4", (x, y), "balanced", epochs=1, loss=functional.cross_entropy)
     with pytest.raises(RequestError, match="unknown value for by 'sizes'"):
         fallow.fit("mlp:hidden=4", (x, y), "balanced:by=sizes", epochs=1)
+    masks = (torch.randn(12, 1, 8, 8), torch.randint(2, (12, 8, 8)))
+    with pytest.raises(RequestError, match="balanced weighs cross-entropy, and the loss is dice"):
+        fallow.fit("unet:width=4", masks, "balanced", epochs=1, loss="dice", target="dense")

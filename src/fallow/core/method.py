@@ -63,6 +63,7 @@ class Method:
     control: ClassVar[bool] = False  # learns to act in an environment
     semi: ClassVar[bool] = False  # learns from unlabelled examples, too
     pretrained: ClassVar[bool] = False  # starts from what a network has learned before
+    keeps_statistics: ClassVar[bool] = False  # those of batch norms, from what a network has learned before
     shards: ClassVar[bool] = False  # trains weights of which every process holds a part (FSDP2)
     alone: ClassVar[str] = ""  # why no other method can be added to it
     exclusive: ClassVar[tuple[str, ...]] = ()  # what only one of the methods that name it here can decide

@@ -27,6 +27,11 @@ class Solution:
     curvature: float | None = None  # the smallest met, without the damping
 
 
+def nothing(b: Tensor) -> Solution | None:
+    """The solution for b = 0, which no search has to be made for; None for any other."""
+    return None if bool(b.any()) else Solution(torch.zeros_like(b), CONVERGED, residual=0.0)
+
+
 class Solver(Protocol):
     """What solves (A + ρI)·x = b."""
 

@@ -34,6 +34,7 @@ from fallow.hypergradients.solution import (
     check_count,
     check_damping,
     falls,
+    nothing,
     tell_if_falling,
     tolerance,
     warn,
@@ -73,6 +74,8 @@ class Neumann:
             raise RequestError(f"alpha is {self.alpha!r}: it must be above 0, or 'auto'")
 
     def __call__(self, A: Operator, b: Tensor) -> Solution:
+        if (trivial := nothing(b)) is not None:
+            return trivial
         first = norm = float(b.norm())
         alpha, damping, reason = self.alpha, self.damping, USED_UP
         done, curvature, growth = 0, math.inf, 0.0
@@ -129,6 +132,8 @@ class CG:
         check_damping(self.damping)
 
     def __call__(self, A: Operator, b: Tensor) -> Solution:
+        if (trivial := nothing(b)) is not None:
+            return trivial
         if isinstance(self.damping, str):
             return projected(A, b, self.iterations, self.damping, galerkin)
         rho, curvature, reason = self.damping, math.inf, USED_UP
@@ -172,6 +177,8 @@ class MINRES:
         check_damping(self.damping)
 
     def __call__(self, A: Operator, b: Tensor) -> Solution:
+        if (trivial := nothing(b)) is not None:
+            return trivial
         found = projected(A, b, self.iterations, self.damping, least_squares)
         tell_if_falling(found)
         return found
@@ -194,6 +201,8 @@ class Nystrom:
         check_damping(self.damping)
 
     def __call__(self, A: Operator, b: Tensor) -> Solution:
+        if (trivial := nothing(b)) is not None:
+            return trivial
         draw = torch.Generator().manual_seed(self.seed)  # on the host: the same columns on every device and process
         columns = torch.randn(len(b), min(self.rank, len(b)), generator=draw, dtype=b.dtype).to(b.device)
         omega = torch.linalg.qr(columns).Q
@@ -229,6 +238,8 @@ class Exact:
         check_damping(self.damping)
 
     def __call__(self, A: Operator, b: Tensor) -> Solution:
+        if (trivial := nothing(b)) is not None:
+            return trivial
         n = len(b)
         if n > DENSE:
             raise RequestError(f"Exact needs the {n} × {n} Hessian: that is for up to {DENSE} parameters, CG for more")

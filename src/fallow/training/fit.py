@@ -27,6 +27,7 @@ from fallow.core.engine import make_engine
 from fallow.core.method import Method
 from fallow.core.record import RunFolder
 from fallow.core.settings import Settings
+from fallow.evaluate.features import place
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
 from fallow.models.reading import Reading
@@ -35,7 +36,8 @@ from fallow.problems import Labelled, as_problem
 from fallow.training import augmentation, recipes
 from fallow.training.options import LOADING, FitOptions, with_signature
 from fallow.weights import Rewound, own_initialiser
-from fallow.weights.layers import layer_of, layers
+from fallow.weights.blocks import head_of
+from fallow.weights.layers import execution_order, layer_of, layers
 from fallow.weights.partition import ALL
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -218,6 +220,8 @@ def prepare(
             f"{needy[0]} uses what a network has learned before, and {described} starts afresh: "
             "take --model lite0, or give --weights"
         )
+    if isinstance(model, nn.Module) and (method.tasks or method.semi) and not method.control:
+        _refuse_head_first(net, problem.data.shape)
     initialiser = init or own_initialiser(net, factory, pretrained=pretrained is not None)
     if known and init is None and settings.redraw_from == "weights" and not isinstance(model, nn.Module):
         initialiser = Rewound(net, known, initialiser)
@@ -328,6 +332,16 @@ def may_be_channels_last(model: nn.Module) -> bool:
         for layer in model.modules()
         if isinstance(layer, nn.Conv2d)
     )
+
+
+def _refuse_head_first(net: nn.Module, shape: tuple[int, ...]) -> None:
+    """Methods that change the head's place or leave it out take the layer that a module defines last for it."""
+    defined = head_of(net, execution_order(net))
+    last = head_of(net, execution_order(net, place(net, torch.zeros(2, *shape))))
+    if last != defined:
+        raise RequestError(
+            f"the model defines {defined!r} last, and runs {last!r} last: define the head after the rest"
+        )
 
 
 def _copies(engine: Any) -> bool:

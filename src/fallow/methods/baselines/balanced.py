@@ -13,6 +13,7 @@ from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
 from fallow.core.method import Method
 from fallow.core.ranges import choice
+from fallow.data.targets import Dense
 
 if TYPE_CHECKING:
     from fallow.problems import Problem
@@ -48,6 +49,8 @@ class Balanced(Method):
         kind = problem.target.kind
         if kind == "numbers" or (kind != "classes" and self.by == "sampling"):
             return f"{'by=sampling ' if kind != 'numbers' else ''}evens out classes, and these are {kind}"
+        if isinstance(problem.target, Dense) and problem.target.objective != "cross-entropy":
+            return f"weighs cross-entropy, and the loss is {problem.target.objective}: leave one of the two out"
         return ""
 
     def begin(self, ctx: Context) -> None:

@@ -58,7 +58,7 @@ class SWA(Averaging):
 
     def evaluated(self, ctx: Context) -> nn.Module:
         model = super().evaluated(ctx)
-        if self.stale and model is self.average:
+        if self.stale and model is self.average and not any(part.keeps_statistics for part in ctx.method.parts):
             # always the first epoch's batches: whenever this is done, also after resuming, it gives the same bits
             renew_statistics(model, ctx.train.epoch(0))
             super().end_epoch(ctx)  # over all processes

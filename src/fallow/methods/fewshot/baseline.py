@@ -86,7 +86,7 @@ class Baseline(FewShotMethod):
     def loss(self, ctx: Context, batch: Any) -> Tensor:
         x, y = batch
         # the loop weighs a process by its share of the tasks: here it is the share of the batch that counts
-        weight = len(x) * ctx.engine.world_size / self.batch / ctx.train.share(ctx.clock.step)
+        weight = len(x) * ctx.engine.world_size / self.batch / ctx.train.share(ctx.clock.step) / ctx.portion
         return weight * functional.cross_entropy(self.head(self.features(x)), y)
 
     def judge(self, ctx: Context, batch: Any, *, alone: bool = False) -> Judged:

@@ -86,6 +86,7 @@ class LEO(FewShotMethod):
             of_weights=attenuators[1],
         ).to(ctx.device, kind)  # fmt: skip
         self.kept = Kept(ctx.model, self.learner)
+        self.at, self.given = -1, 0  # the step, and to how many of its tasks noise was given
         first = ctx.optimizer.param_groups[0]
         own = [p for p in self.learner.parameters() if p.requires_grad]
         ctx.optimizer.add_param_group({"params": own, "weight_decay": 0.0, "base_lr": first["base_lr"]})
@@ -102,7 +103,11 @@ class LEO(FewShotMethod):
         """What codes and classifiers are drawn with: of the whole meta-batch, whichever process has the task."""
         draw = torch.Generator().manual_seed(mix(ctx.settings.seed, NOISE, ctx.clock.step_index))
         net, ways, whole = self.learner.net, self.learner.ways, ctx.settings.batch_size
-        first = ctx.train.mine(whole)[0]
+        first, last = ctx.train.mine(whole)
+        if self.at != ctx.clock.step_index:
+            self.at, self.given = ctx.clock.step_index, 0
+        first += self.given % (last - first)  # micro-batches have tasks of their own
+        self.given += tasks
         shapes = ((ways, net.latent), (self.steps + 1, ways, net.width))
         drawn = [
             torch.randn(whole, *shape, generator=draw, dtype=torch.float32)[first : first + tasks].to(

@@ -34,5 +34,6 @@ class DSD(Method):
 
     def begin_generation(self, ctx: Context) -> None:
         if ctx.clock.generation > 0:
-            ctx.redraw("all", where=smallest(matrices(ctx.model), self.fraction, self.scope))
+            trained = {name: weight for name, weight in matrices(ctx.model).items() if weight.requires_grad}
+            ctx.redraw("all", where=smallest(trained, self.fraction, self.scope))
             log_forgetting(ctx)

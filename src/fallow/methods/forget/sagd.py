@@ -27,6 +27,7 @@ class SAGD(Method):
 
     name = "sagd"
     summary = "every step climbs with a probability that falls to 0 over the training"
+    exclusive = ("what weight decay does",)
     ranges: ClassVar = {"probability": linear(0.02, 0.3), "scale": log(0.1, 2.0)}
 
     probability: float = 0.1  # at the start

@@ -47,6 +47,7 @@ class ImplicitDecay(Method):
 
     name = "implicit-decay"
     summary = "weight decay per layer or per weight, learned on validation by implicit gradients"
+    exclusive = ("what weight decay does",)
     ranges: ClassVar = {"rate": log(0.02, 0.5)}
 
     per: str = "layer"  # or "weight"
@@ -144,7 +145,8 @@ class ImplicitDecay(Method):
             if parameter not in held:
                 continue
             if parameter in self.left_out:
-                self.fixed[parameter] = torch.tensor(held[parameter].get("weight_decay", 0.0), device=parameter.device)
+                rate = float(held[parameter].get("weight_decay", 0.0))
+                self.fixed[parameter] = torch.tensor(rate, device=parameter.device)
                 continue
             name = path if self.per == "weight" else layer_of(path)
             decay = max(LEAST, held[parameter].get("weight_decay", 0.0))
@@ -172,6 +174,10 @@ class ImplicitDecay(Method):
     def before_step(self, ctx: Context) -> None:
         for group in ctx.optimizer.param_groups:
             held = [p for p in group["params"] if p.grad is not None and p in self.rates]
+            if group.get("decoupled_weight_decay"):  # AdamW: what was its own stays beside its moments
+                if own := [p for p in held if p in self.fixed]:
+                    torch._foreach_addcmul_(own, own, [self.fixed[p] for p in own], value=-group["lr"])
+                held = [p for p in held if p not in self.fixed]
             if held:
                 sign = -1.0 if group.get("maximize") else 1.0  # the optimiser will turn it: who climbs must shrink too
                 rates = [self.rates[p] for p in held]

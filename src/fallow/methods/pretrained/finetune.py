@@ -32,6 +32,7 @@ class Finetune(Method):
     name = "finetune"
     summary = "a pretrained network learns on at small rates, the head first, early layers slowest"
     pretrained = True
+    keeps_statistics = True
     ranges: ClassVar = {"rate": log(0.001, 0.03), "lowest": log(0.01, 1.0)}
     ignores = frozenset({"lr"})  # it has a rate of its own
 

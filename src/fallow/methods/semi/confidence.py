@@ -172,7 +172,7 @@ class ConfidenceNetwork(FixMatch):
             signal = -self.help(ctx, strong[chosen], label[chosen])
         if isinstance(self.confidence.body, Shared):
             self.confidence.body.follow(self.average.evaluated(ctx))
-        self.confidence.train()
+        self.confidence.train(len(chosen) > 1)  # one image has no statistics to normalise by
         c = self.confidence(weak[chosen])
         self.confidence.eval()
         self.outer.zero_grad()
