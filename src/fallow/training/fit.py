@@ -337,7 +337,10 @@ def may_be_channels_last(model: nn.Module) -> bool:
 def _refuse_head_first(net: nn.Module, shape: tuple[int, ...]) -> None:
     """Methods that change the head's place or leave it out take the layer that a module defines last for it."""
     defined = head_of(net, execution_order(net))
-    last = head_of(net, execution_order(net, place(net, torch.zeros(2, *shape))))
+    try:
+        last = head_of(net, execution_order(net, place(net, torch.zeros(2, *shape))))
+    except Exception:  # what it cannot take is told of elsewhere
+        return
     if last != defined:
         raise RequestError(
             f"the model defines {defined!r} last, and runs {last!r} last: define the head after the rest"
