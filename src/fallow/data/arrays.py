@@ -43,7 +43,8 @@ def from_arrays(
             raise RequestError(f"as_={as_} is for numbers, and these are texts: leave it out")
         held = as_bytes({key: x for key, (x, _) in pairs.items()})
         return from_tensors({key: (held[key], y) for key, (_, y) in pairs.items()}, names=names, target=target)
-    arrays = {key: numeric(x, f"x of {key}") for key, (x, _) in pairs.items()}
+    drawn = True if as_ == "images" else None  # flat ones, too
+    arrays = {key: numeric(x, f"x of {key}", pictures=drawn) for key, (x, _) in pairs.items()}
     if as_ is None and arrays["train"].ndim == 3 and getattr(pairs["train"][1], "shape", ()) == arrays["train"].shape:
         as_ = "images"  # with a mask for each
     laid = layout(arrays, notes, channels_first=channels_first, as_=as_)

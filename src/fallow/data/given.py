@@ -45,7 +45,7 @@ def from_paths(
     names: list[str] = []
     pieces: list[Tensor] = []
     failed: dict[str, str] = {}
-    for path in _files(paths, failed, (*KNOWN, *TABLES) if table is not None else KNOWN):
+    for path in _files(paths, failed, (*KNOWN, *TABLES) if table is not None else KNOWN, pictures):
         try:
             if table is not None and path.suffix.lower() in TABLES:
                 raw = table.raw(read_cells(path), str(path))
@@ -143,10 +143,12 @@ def _strange(table: DataTable, raw: Tensor, path: Path) -> None:
             )
 
 
-def _files(paths: Iterable[str | Path], failed: dict[str, str], known: Sequence[str]) -> Iterator[Path]:
+def _files(paths: Iterable[str | Path], failed: dict[str, str], known: Sequence[str], pictures: bool) -> Iterator[Path]:
     for path in map(expanded, paths):
         if path.is_dir():
             found = sorted(p for p in path.rglob("*") if p.suffix.lower() in known and p.name[0] != "." and p.is_file())
+            if pictures:  # a list of labels may lie beside them
+                found = [p for p in found if _is_image(p)] or found
             if not found:
                 kinds = ", ".join(dict.fromkeys(known))
                 failed[str(path)] = f"{path} holds no {kinds}: name files, or a folder of them"
@@ -178,7 +180,7 @@ def _read(path: Path, shape: tuple[int, ...], pictures: bool) -> Tensor:
         raise RequestError(
             f"{path} cannot be read ({str(error).splitlines()[0] if str(error) else error!r})"
         ) from error
-    return shaped(numeric(array, str(path)), shape, str(path))
+    return shaped(numeric(array, str(path), pictures=len(shape) > 1), shape, str(path))
 
 
 def shaped(array: NDArray[Any], shape: tuple[int, ...], what: str = "examples") -> Tensor:
@@ -187,8 +189,11 @@ def shaped(array: NDArray[Any], shape: tuple[int, ...], what: str = "examples") 
     >>> shaped(np.zeros((5, 8, 8)), (1, 8, 8)).shape, shaped(np.zeros((8, 8, 3)), (3, 8, 8)).shape
     (torch.Size([5, 1, 8, 8]), torch.Size([1, 3, 8, 8]))
     """
+    if len(shape) == 3 and shape[0] == 3 and array.dtype == np.uint8:
+        array = _without_alpha(array, shape)
     first = array.shape[1:]
-    if first != shape and array.ndim == len(shape) + 1 and shape[0] in COLOURS and (*shape[1:], shape[0]) == first:
+    last = (*shape[1:], shape[0])  # channels last
+    if first != shape and array.ndim == len(shape) + 1 and (shape[0] in COLOURS or len(shape) == 2) and last == first:
         array = np.moveaxis(array, -1, 1)
     elif first != shape and array.shape in (shape, (*shape[1:], shape[0]), shape[1:] if shape[0] == 1 else shape):
         return shaped(array[None], shape, what)
@@ -202,11 +207,21 @@ def shaped(array: NDArray[Any], shape: tuple[int, ...], what: str = "examples") 
     return torch.from_numpy(np.ascontiguousarray(kept))
 
 
+def _without_alpha(array: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Images in four channels, first or last, laid on white as those of a training were; others as they are."""
+    if array.shape[-3:] == (4, *shape[1:]):
+        array = np.moveaxis(array, -3, -1)
+    elif array.shape[-3:] != (*shape[1:], 4):
+        return array
+    alpha = array[..., 3:].astype(np.float32) / 255
+    return (array[..., :3] * alpha + 255 * (1 - alpha)).round().astype(np.uint8)
+
+
 def _npz(path: Path) -> Any:
     with np.load(path, allow_pickle=False) as archive:
         found = {key.lower(): key for key in archive.files}
         parts = ("test", "val", "dev", "train")
-        wanted = [*XS, *(f"{name}_{part}" for part in parts for name in XS)]
+        wanted = [*XS, *(key for part in parts for name in XS for key in (f"{name}_{part}", f"{part}_{name}"))]
         key = next((found[name] for name in wanted if name in found), None)
         if key is None and len(archive.files) == 1:
             key = archive.files[0]
@@ -219,13 +234,27 @@ def _npy(path: Path) -> Any:
     return np.load(path, allow_pickle=False)
 
 
+def _names(row: Sequence[str]) -> bool:
+    """Whether a first row holds the names of columns: a word among them, or their places, 0, 1, 2, ….
+
+    >>> _names(["length", "3"]), _names(["0", "1", "2"]), _names(["0.1", "", "2"])
+    (True, True, False)
+    """
+    cells = [cell.strip() for cell in row]
+    if len(cells) > 1 and cells == [str(place) for place in range(len(cells))]:
+        return True
+    try:
+        [float(cell) for cell in cells if cell.lower() not in GAPS]
+    except ValueError:
+        return True
+    return False
+
+
 def _csv(path: Path) -> Any:
     """A table of numbers, a row for each example, perhaps with names in the first row."""
     with open(path, newline="", encoding="utf-8", errors="replace") as file:
         rows = [row for row in csv.reader(file) if row]
-    try:
-        float(rows[0][0])
-    except (ValueError, IndexError):
+    if rows and _names(rows[0]):
         rows = rows[1:]
     try:
         return np.array([[float(cell) if cell.strip().lower() not in GAPS else np.nan for cell in row] for row in rows])

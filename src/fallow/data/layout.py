@@ -30,7 +30,8 @@ def layout(
 
     ======  =================================================================
     N×F     features
-    N×A×B   grey images if they look like it (`like_images`), else signals
+    N×A×B   grey images if they look like it (`like_images`), else signals:
+            N×C×L, or N×L×C where the first is more than twice the other
     4 axes  images: the last axis is the channels if its length is 1, 3 or 4,
             else the second is (``channels_first`` looks at the second first);
             if neither is, volumes N×D×H×W
@@ -53,6 +54,8 @@ def layout(
     if as_ is None and train.ndim == 3 and train.dtype != np.uint8:
         kind = "images" if like_images(train) else "signals"
         notes += _other(kind, train.shape)
+        if kind == "signals" and train.shape[1] > LONGEST * train.shape[2]:  # channels are fewer than steps
+            arrays = {part: np.moveaxis(array, 1, 2) if array.ndim == 3 else array for part, array in arrays.items()}
     laid = {part: _laid(array, kind, channels_first, notes, as_ is not None) for part, array in arrays.items()}
     if kind == "images":
         _same_scale(laid)
@@ -101,6 +104,11 @@ def _other(kind: str, shape: tuple[int, ...]) -> list[str]:
     short, long = sorted(shape[1:])
     if kind == "images":
         return ["Arrays of three axes look like grey images and were read so: as_='signals' (--as signals) if not."]
+    if shape[1] > LONGEST * shape[2]:
+        return [
+            f"Arrays of three axes were read as {shape[1]} steps of {shape[2]} channels, N×time×channels: "
+            "as_='signals' (--as signals) if they are N×channels×time."
+        ]
     if short < LEAST or long > 2 * LONGEST * short:
         return []  # nobody would take these for images
     return [f"Arrays of three axes were read as signals of {shape[1]} channels: as_='images' (--as images) if not."]
@@ -174,8 +182,14 @@ def relaid(x: Tensor, as_: str | None) -> Tensor:
     return x
 
 
-def numeric(x: Any, what: str) -> NDArray[Any]:
-    """Anything that holds numbers as an array; truth values become black and white."""
+def numeric(x: Any, what: str, *, pictures: bool | None = None) -> NDArray[Any]:
+    """Anything that holds numbers as an array; truth values become black and white in ``pictures``, or else 0 and 1.
+
+    Where it is not known, rows of them are features, and what has more axes is pictures.
+
+    >>> numeric(np.array([[True, False]]), "x").tolist(), numeric(np.array([[[True, False]]]), "x").tolist()
+    ([[1, 0]], [[[255, 0]]])
+    """
     array = x.detach().cpu() if isinstance(x, Tensor) else x
     array = array.float() if isinstance(array, Tensor) and array.dtype == torch.bfloat16 else array
     try:
@@ -183,7 +197,8 @@ def numeric(x: Any, what: str) -> NDArray[Any]:
     except ValueError as error:  # rows of unequal lengths
         raise RequestError(f"{what} is not an array ({error}): give rows of equal lengths") from error
     if array.dtype == bool:
-        return array.astype(np.uint8) * np.uint8(255)
+        white = 255 if (array.ndim > 2 if pictures is None else pictures) else 1
+        return array.astype(np.uint8) * np.uint8(white)
     if array.dtype.kind not in "iuf":
         raise RequestError(f"{what} has dtype {array.dtype}: give numbers (uint8 pixels or float features)")
     return array

@@ -30,7 +30,9 @@ class Scaled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The network's output."""
-        if self.mean is None and not x.is_floating_point() and x.dtype != torch.uint8:
+        if self.mean is None and not x.is_floating_point() and x.dtype not in (torch.uint8, torch.bool):
             return self.network(x)  # the numbers of words have no scale
+        if x.dtype == torch.bool and x.ndim > 2:
+            x = x.to(torch.uint8) * 255  # black and white, as they were trained on
         kind = next((p.dtype for p in self.network.parameters()), torch.float32)
         return self.network(resized(normalise(x, self.mean, self.std), self.size).to(kind))

@@ -133,7 +133,7 @@ class Predictor:
         if self.texts:
             names, x, failed = from_texts(examples, self.shape[0])
         elif isinstance(examples, Tensor | np.ndarray):
-            x = shaped(numeric(examples, "x"), self.shape)
+            x = shaped(numeric(examples, "x", pictures=len(self.shape) > 1), self.shape)
             if not x.isfinite().all():
                 raise RequestError("x has gaps or values that are not finite: fill them, or leave those rows out")
             names, failed = [str(row) for row in range(len(x))], dict[str, str]()
