@@ -207,7 +207,7 @@ def test_patience_returns_to_the_best(images: Data, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("other", ["llf", "seal:scale=0.5", "seal:scale=0.5,late=freeze", "lw", "imp", "born-again",
-                                   "sam", "fam", "mixup", "dropout", "ema", "sagd"])  # fmt: skip
+                                   "sam", "fam", "mixup", "dropout", "ema"])  # fmt: skip
 def test_composes_while_it_learns(other: str, images: Data) -> None:
     first, second = build(other), ImplicitDecay(inner=5, warmup=10, batches=1, products=3)
     result = fallow.fit(MODEL, images, first + second, **(SETTINGS | {"generations": 2, "epochs": 4}))
