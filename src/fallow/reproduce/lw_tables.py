@@ -1,7 +1,7 @@
 """LW's tables 2 and 3 at the size of a laptop: six methods, four networks, none / augmentation / with dropout too.
 
-fallow reproduce lw-table2 [--data-dir DIR]      gains on the baseline, network by network and setting by setting
-fallow reproduce lw-table3 [--data-dir DIR]      which method beats which significantly, over all settings of a network
+fallow reproduce lw-table2 [--data-dir DIR] --out reproduced/lw-tables     gains on the baseline, network by network
+fallow reproduce lw-table3 [--data-dir DIR] --out reproduced/lw-tables     which method beats which significantly
 
 The paper has six data sets of 3,000 to 12,000 images at 224 × 224 pixels, and K = 4, 13, 7, 16 rounds. Here there are
 narrow networks of its four families (resnet18 for resnet50) and four rounds for all, on 300 digits and, with
@@ -27,6 +27,7 @@ from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Cell, Table
 from fallow.training.fit import fit
 
+FAMILY = "lw-tables"
 SEEDS = 2
 GENERATIONS, EPOCHS = 4, 12
 METHODS = {"BL": "long", "WELSR": "welsr", "DSD": "dsd", "WELS": "wels", "FC": "fc", "LW": "lw"}
