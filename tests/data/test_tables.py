@@ -136,6 +136,55 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
         assert words in said
 
 
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "ID", "#"])
+def test_row_numbers_are_left_out(name: str, tmp_path: Path) -> None:
+    """Of all rows, in any order; as a file sorted by its classes tells them by their places."""
+    held = {name: [*range(30, 60), *range(30)]} | columns()
+    held["price"][3] = np.nan  # a row that is left out is no gap in the numbers
+    data = load(written(tmp_path / "t.csv", **held), target="price")
+    assert data.table is not None
+    assert [column.name for column in data.table.columns] == ["age", "ward", "dose"]
+    assert any(note.startswith(f"The column {name!r}") and "numbers the rows and was left out" in note
+               for note in data.notes)  # fmt: skip
+    held[name][5] = 100
+    kept = load(written(tmp_path / "t.csv", **held), target="price")
+    assert kept.table is not None
+    assert [column.name for column in kept.table.columns] == [name, "age", "ward", "dose"]
+    assert any(f"The column {name!r} has a number of its own for each of the rows" in note for note in kept.notes)
+
+
+def test_what_counts_the_rows_is_said(tmp_path: Path) -> None:
+    held = columns() | {"time s": range(7, 7 + ROWS)}
+    data = load(written(tmp_path / "t.csv", **held), target="price")
+    said = "The column 'time s' counts the rows: if their order has to do with the target, --drop 'time s'."
+    assert said in data.notes
+    assert data.table is not None
+    assert [column.name for column in data.table.columns] == ["age", "ward", "dose", "time s"]
+    with pytest.raises(RequestError, match=r"no column is left to learn from: The column '' .* numbers the rows"):
+        load(written(tmp_path / "t.csv", **{"": range(ROWS), "price": held["price"]}), target="price")
+
+
+@pytest.mark.parametrize(
+    ("drop", "left"),
+    [
+        ("Länge, mm", ["", "age", "ward", "dose"]),
+        (",", ["Länge, mm", "age", "ward", "dose"]),
+        ([""], ["Länge, mm", "age", "ward", "dose"]),
+        ("age, Länge, mm ,,ward", ["dose"]),
+        ("", ["", "Länge, mm", "age", "ward", "dose"]),
+    ],
+)
+def test_columns_with_odd_names_can_be_dropped(drop: Any, left: list[str], tmp_path: Path) -> None:
+    draw = np.random.default_rng(1)
+    held = {"": draw.integers(0, 9, ROWS), '"Länge, mm"': draw.integers(0, 9, ROWS)} | columns()
+    data = load(written(tmp_path / "t.csv", **held), target="price", drop=drop)
+    assert data.table is not None
+    assert [column.name for column in data.table.columns] == left
+    assert data.origin is not None
+    again = load(**json.loads(json.dumps(data.origin)))
+    assert torch.equal(again.train.x, data.train.x)
+
+
 def test_large_numbers_keep_their_differences(tmp_path: Path) -> None:
     """Seconds since 1970: float32 has one in 128 of them."""
     held = columns() | {"time": [1_700_000_000 + i % 50 for i in range(ROWS)]}

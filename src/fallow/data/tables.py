@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,6 +24,8 @@ FEW = 20  # rows below which this cannot be told
 NORMAL = 1.349  # quartiles of the normal distribution lie so many deviations apart
 BEND = 3.0  # deviations at which outliers are bent back
 DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}|\d{4}/\d{1,2}/\d{1,2}")
+
+NUMBERED = re.compile(r"|unnamed: \d+|index|id|row|nr|no|number|rownames|#")  # what row numbers are called
 
 Cells = Mapping[str, Sequence[str]]  # of every column, as they are written
 
@@ -72,9 +75,9 @@ class DataTable:
     columns: tuple[Column, ...]
 
     @classmethod
-    def of_cells(cls, cells: Cells) -> tuple[DataTable, list[str]]:
-        """The columns that can be learned from, and sentences on those that cannot."""
-        found, notes = [], []
+    def of_cells(cls, cells: Cells, said: Sequence[str] = ()) -> tuple[DataTable, list[str]]:
+        """The columns that can be learned from, and sentences on those that cannot, after what was ``said`` of some."""
+        found, notes = [], list(said)
         for name, column in cells.items():
             kind = _understood(name, column)
             if isinstance(kind, str):
@@ -147,6 +150,31 @@ def numbers(cells: Sequence[str]) -> tuple[NDArray[np.float64], list[int]]:
     return values, sorted(wrong)
 
 
+def row_numbers(cells: Cells) -> tuple[list[str], list[str]]:
+    """Columns that only number the rows, and sentences on them and on those that may do so.
+
+    They say where a row stands in the file, which tells the target if that is sorted by it, and nothing of new rows.
+
+    >>> row_numbers({"": ["0", "1", "2"], "age": ["40", "31", "40"], "day": ["1", "2", "3"]})[0]
+    ['']
+    """
+    found, notes = [], []
+    for name, column in cells.items():
+        values, wrong = numbers(column)
+        if wrong or len(values) < 2 or (values != np.round(values)).any() or len(np.unique(values)) < len(values):
+            continue
+        called = NUMBERED.fullmatch(name.strip().lower()) is not None
+        advice = f"if their order has to do with the target, --drop {shlex.quote(name)}."
+        if called and values.max() - values.min() == len(values) - 1:
+            found.append(name)
+            notes.append(f"The column {name!r}{' (without a name)' * (not name)} numbers the rows and was left out.")
+        elif (np.diff(values) == 1).all():
+            notes.append(f"The column {name!r} counts the rows: {advice}")
+        elif called and len(values) > FEW:
+            notes.append(f"The column {name!r} has a number of its own for each of the rows: {advice}")
+    return found, notes
+
+
 def _understood(name: str, cells: Sequence[str]) -> Column | str:
     """A column, or why it is left out."""
     values, wrong = numbers(cells)
@@ -163,7 +191,7 @@ def _understood(name: str, cells: Sequence[str]) -> Column | str:
     if sum(bool(DATE.match(cell)) for cell in known) >= MOSTLY * len(known):
         raise RequestError(
             f"the column {name!r} holds dates ({known[0]}): give what matters of them as a number (days, the month), "
-            f"or leave it out (--drop {name})"
+            f"or leave it out (--drop {shlex.quote(name)})"
         )
     if len(cells) > FEW and len(counts) > max(NAMES * len(cells), 2):
         return f"The column {name!r} has {len(counts)} different texts in {len(cells)} rows and was left out."

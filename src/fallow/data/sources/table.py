@@ -21,7 +21,7 @@ from fallow.data.arrays import from_tensors
 from fallow.data.examples import Examples
 from fallow.data.groups import numbered, read_groups
 from fallow.data.parts import Parts
-from fallow.data.tables import GAPS, MOSTLY, Cells, DataTable, numbers
+from fallow.data.tables import GAPS, MOSTLY, Cells, DataTable, numbers, row_numbers
 from fallow.data.targets import KINDS
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -32,14 +32,18 @@ EXCEL = re.compile(r"\"?sep=(.)\"?")
 DECIMAL = re.compile(r"-?\d*,\d+")  # as many countries write 1.5
 
 
-def table(path: Path, cells: Cells, target: str | None = None, groups: Any = None, drop: Sequence[str] = ()) -> Parts:
+def table(
+    path: Path, cells: Cells, target: str | None = None, groups: Any = None, drop: str | Sequence[str] = ()
+) -> Parts:
     """Rows of a table: what ``target`` names is predicted from the other columns, but those to ``drop``.
 
     ``target`` may say what the column holds too, ``"grade:numbers"``; without it, a column that is called target,
-    label, class or y. ``groups`` names the column of what belongs together, or is as for arrays.
+    label, class or y. ``groups`` names the column of what belongs together, or is as for arrays. Columns that only
+    number the rows are left out.
     """
     cells = dict(cells)
     name, kind = _target(cells, target, path)
+    drop = to_drop(drop, cells)
     for each in drop:
         if each not in cells:
             raise unknown(f"column of {path} to drop", each, cells)
@@ -57,8 +61,9 @@ def table(path: Path, cells: Cells, target: str | None = None, groups: Any = Non
         y, kind = y.astype(np.float64), "numbers"
     if len(np.unique(y)) < 2:
         raise RequestError(f"the column {name!r} of {path} is {answers[there[0]]!r} in all rows: nothing is to predict")
-    kept = {key: [column[i] for i in there] for key, column in cells.items() if key not in drop}
-    found, notes = DataTable.of_cells(kept)
+    counting, said_of_rows = row_numbers({key: column for key, column in cells.items() if key not in drop})
+    kept = {key: [column[i] for i in there] for key, column in cells.items() if key not in (*drop, *counting)}
+    found, notes = DataTable.of_cells(kept, said_of_rows)
     x = found.raw(kept)
     names = [name] if y.dtype.kind == "f" else None
     parts = from_tensors({"train": (torch.zeros(len(x), x.shape[1]), y)}, names=names, target=kind)
@@ -71,6 +76,26 @@ def table(path: Path, cells: Cells, target: str | None = None, groups: Any = Non
             raise RequestError(f"there are {len(whose)} groups for {len(x)} rows: give one for each, or name a column")
         parts.groups = numbered({"train": whose})
     return parts
+
+
+def to_drop(drop: str | Sequence[str], cells: Cells) -> list[str]:
+    """Names of columns: as they are, or parted by commas, of which a name may have some itself.
+
+    Nothing between commas is the column without a name, if there is one.
+
+    >>> to_drop("length, mm,ward", {"length, mm": [], "ward": []}), to_drop(",", {"": []}), to_drop("a,", {"a": []})
+    (['length, mm', 'ward'], [''], ['a'])
+    """
+    if not isinstance(drop, str):
+        return list(drop)
+    found: list[str] = []
+    pieces = drop.split(",") if drop else []
+    while pieces:
+        ends = range(len(pieces), 0, -1)
+        end = next((end for end in ends if ",".join(pieces[:end]).strip() in cells), 1)
+        found.append(",".join(pieces[:end]).strip())
+        pieces = pieces[end:]
+    return [name for name in dict.fromkeys(found) if name or name in cells]
 
 
 def apart(belonging: Sequence[str], notes: list[str]) -> NDArray[Any]:
