@@ -131,7 +131,7 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
         "'name' has 59 different texts",
         "'site' is the same in all rows",
         "'none' is empty",
-        "1 rows without",
+        "1 row without 'price' (nan) was left out.",
     ):
         assert words in said
 
@@ -151,6 +151,20 @@ def test_row_numbers_are_left_out(name: str, tmp_path: Path) -> None:
     assert kept.table is not None
     assert [column.name for column in kept.table.columns] == [name, "age", "ward", "dose"]
     assert any(f"The column {name!r} has a number of its own for each of the rows" in note for note in kept.notes)
+
+
+def test_none_among_words_is_a_class(tmp_path: Path) -> None:
+    held = columns() | {"risk": ["none", "low", "high", "NA", "", "null"] * 10}
+    data = load(written(tmp_path / "t.csv", **held), target="risk")
+    assert data.classes == ["high", "low", "none", "null"]
+    assert sum(data.sizes.values()) == 40
+    assert "'none' in 10 rows of 'risk' is taken for a class." in data.notes
+    assert "'null' in 10 rows of 'risk' is taken for a class." in data.notes
+    assert "20 rows without 'risk' (NA, empty) were left out." in data.notes
+    held["risk"] = ["None", "1", "2"] * 20
+    data = load(written(tmp_path / "t.csv", **held), target="risk")
+    assert data.classes == ["1", "2"]
+    assert "20 rows without 'risk' (None) were left out." in data.notes
 
 
 def test_what_counts_the_rows_is_said(tmp_path: Path) -> None:

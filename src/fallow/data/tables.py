@@ -17,6 +17,7 @@ from torch import Tensor
 from fallow.base.errors import RequestError
 
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?"}  # how a missing value is written, in small letters
+WORDS = {"null", "none"}  # those that may be meant: a risk may be none
 MOSTLY = 0.9  # the share of numbers from which on a text among them is a mistake and no category
 MOST = 100  # categories of a column; rarer ones are as good as missing
 NAMES = 0.5  # distinct texts by rows from which on a column names its rows

@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from fallow.data.arrays import from_tensors
 from fallow.data.examples import Examples
 from fallow.data.groups import numbered, read_groups
 from fallow.data.parts import Parts
-from fallow.data.tables import GAPS, MOSTLY, Cells, DataTable, numbers, row_numbers
+from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, DataTable, numbers, row_numbers
 from fallow.data.targets import KINDS
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -51,7 +52,8 @@ def table(
             raise RequestError(f"{each!r} is what is predicted, and cannot be dropped")
     answers = [answer.strip() for answer in cells.pop(name)]
     belonging = cells.pop(groups) if isinstance(groups, str) and groups in cells else None
-    there = [i for i, answer in enumerate(answers) if answer.lower() not in GAPS]
+    gaps, meant = _gaps(name, answers, kind)
+    there = [i for i, answer in enumerate(answers) if answer.lower() not in gaps]
     if not there:
         raise RequestError(f"the column {name!r} of {path} is empty: name the one to predict (--target)")
     if isinstance(groups, str) and belonging is None and not expanded(groups).exists():
@@ -67,9 +69,11 @@ def table(
     x = found.raw(kept)
     names = [name] if y.dtype.kind == "f" else None
     parts = from_tensors({"train": (torch.zeros(len(x), x.shape[1]), y)}, names=names, target=kind)
-    parts = Parts(Examples(x, parts.train.y), None, None, parts.target, parts.notes + said + notes, table=found)
-    if len(there) < len(answers):
-        parts.notes.append(f"{len(answers) - len(there)} rows without {name!r} were left out.")
+    parts = Parts(Examples(x, parts.train.y), None, None, parts.target, parts.notes + meant + said + notes, table=found)
+    if absent := len(answers) - len(there):
+        written = ", ".join(sorted({answer or "empty" for answer in answers if answer.lower() in gaps}))
+        counted = f"{absent} row{'s' * (absent > 1)} without {name!r} ({written})"
+        parts.notes.append(f"{counted} {'were' if absent > 1 else 'was'} left out.")
     if belonging is not None or groups is not None:
         whose = apart([belonging[i] for i in there], parts.notes) if belonging is not None else read_groups(groups)
         if len(whose) != len(x):
@@ -184,6 +188,18 @@ def _target(cells: Cells, asked: str | None, path: Path) -> tuple[str, str | Non
             f"which column of {path} is to be predicted? name it: --target with one of {', '.join(cells)}"
         )
     return usual[0], asked
+
+
+def _gaps(name: str, answers: Sequence[str], kind: str | None) -> tuple[set[str], list[str]]:
+    """How a missing answer is written: among words, none and null are classes, which is said."""
+    known = [answer for answer in answers if answer.lower() not in GAPS]
+    if kind == "numbers" or 2 * len(numbers(known)[1]) <= len(known):
+        return GAPS, []
+    counts = Counter(answer for answer in answers if answer.lower() in WORDS)
+    return GAPS - WORDS, [
+        f"{word!r} in {count} row{'s' * (count > 1)} of {name!r} is taken for a class."
+        for word, count in counts.items()
+    ]
 
 
 def _measured(name: str, y: NDArray[Any], kind: str | None) -> list[str]:
