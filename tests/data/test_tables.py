@@ -98,6 +98,88 @@ def test_classes_categories_and_separators(tmp_path: Path) -> None:
     assert usual.classes == ["bad", "good"]
 
 
+def ways_of(path: Path, **options: Any) -> tuple[Any, dict[str, str]]:
+    data = load(path, **options)
+    assert data.table is not None
+    return data, {column.name: column.written for column in data.table.columns}
+
+
+def test_points_are_thousands_where_commas_are_decimal(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    amount = draw.integers(1, 4_000_000, ROWS)
+    marked = [f"{value:,}".replace(",", ".") for value in amount]
+    price = [f"{value:.2f}".replace(".", ",") for value in draw.lognormal(size=ROWS)]
+    sold = [f"{value:,.2f}".replace(",", " ").replace(".", ",").replace(" ", ".") for value in amount / 7]
+    held = {"amount": marked, "price": price, "sold": sold, "count": draw.integers(0, 9, ROWS)}
+    path = written(tmp_path / "t.csv", ";", **held, label=["y", "n"] * 30)
+    data, ways = ways_of(path, target="label")
+    assert set(ways.values()) == {"1.234,5"}
+    raw = data.table.raw({name: [str(cell) for cell in column] for name, column in held.items()})
+    assert raw[:, 0].tolist() == amount.astype(np.float32).tolist()
+    np.testing.assert_allclose(raw[:, 2], np.round(amount / 7, 2), rtol=1e-6)
+    said = " ".join(data.notes)
+    assert f"In 'amount' points mark thousands: {marked[0]} is read as {amount[0]}." in said
+    assert "In 'sold' points mark thousands" in said
+    assert "'price'" not in said  # decimal commas are no news
+    sums = load(path, target="sold")
+    assert sums.target.kind == "numbers"
+    assert max(part.y.max().item() for part in (sums.train, sums.val, sums.test)) == pytest.approx(max(amount) / 7)
+    without = written(tmp_path / "u.csv", ";", a=["2.176", "1.211"] * 30, b=range(ROWS), label=["y", "n"] * 30)
+    assert set(ways_of(without, target="label")[1].values()) == {""}  # nothing says that points are not decimal
+    points = written(tmp_path / "v.csv", ";", a=["2.176", "1.211"] * 30, b=price, c=["1.5", "2.25"] * 30,
+                     label=["y", "n"] * 30)  # fmt: skip
+    assert ways_of(points, target="label")[1] == {"a": "", "b": "1.234,5", "c": ""}
+
+
+def test_thousands_with_commas_and_percent(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    held = {
+        "share": [f"{value:.1f}%" for value in draw.uniform(0, 100, ROWS)],
+        "income": [f'"{value:,}"' for value in draw.integers(100, 90_000, ROWS)],
+        "codes": ['"1,2"', '"3,1"'] * 30,
+    }
+    data, ways = ways_of(written(tmp_path / "t.csv", **held, label=["y", "n"] * 30), target="label")
+    assert ways == {"share": "%", "income": "1,234.5", "codes": ""}
+    assert data.shape == (4,)
+    raw = data.table.raw({"share": ["12.5 %", "", "3%"], "income": ["1,234", "1234.5", "12"], "codes": ["1,2"] * 3})
+    np.testing.assert_array_equal(raw[:, :2], [[12.5, 1234], [np.nan, 1234.5], [3, 12]])
+    assert "'share' is read as numbers, in percent." in data.notes
+    assert any(note.startswith("In 'income' commas mark thousands: ") for note in data.notes)
+    for cells, says in (
+        ({"share": ["12"]}, "row 1 of 'share' holds '12', where a number belongs, written as 12%"),
+        ({"income": ["1,5"]}, "'1,5', where a number belongs, written as 1,234.5"),
+    ):
+        with pytest.raises(RequestError, match=says):
+            data.table.raw({"share": ["12%"], "income": ["1"], "codes": ["1,2"]} | cells)
+
+
+def test_new_rows_are_read_as_training_was(tmp_path: Path) -> None:
+    """A single row cannot tell what 2.176 is."""
+    draw = np.random.default_rng(0)
+    price = [f"{value:.2f}".replace(".", ",") for value in draw.lognormal(size=ROWS)]
+    amount = draw.integers(100, 4000, ROWS)
+    held = {"amount": [f"{value:,}".replace(",", ".") for value in amount], "price": price}
+    path = written(tmp_path / "t.csv", ";", **held, label=["y", "n"] * 30)
+    fallow.fit("mlp:hidden=4", path, target="label", generations=1, epochs=1, out=tmp_path / "run")
+    model = Predictor(tmp_path / "run")
+    whole = [found.confidence for found in model(path)]
+    row = written(tmp_path / "one.csv", ";", amount=[held["amount"][3]], price=[price[3]])
+    assert model(row)[0].confidence == pytest.approx(whole[3], abs=1e-6)
+    plain = written(tmp_path / "plain.csv", ";", amount=[amount[3]], price=[price[3]])
+    assert model(plain)[0].confidence == pytest.approx(whole[3], abs=1e-6)
+    with pytest.raises(RequestError, match=r"'1\.5', where a number belongs, written as 1\.234,5"):
+        model(written(tmp_path / "one.csv", ";", amount=["1.5"], price=["2"]))
+    points = columns() | {"label": ["y", "n"] * 30}
+    fallow.fit("mlp:hidden=4", written(tmp_path / "p.csv", **points), target="label", generations=1, epochs=1,
+               out=tmp_path / "other")  # fmt: skip
+    asked = {"age": ["40"], "ward": ["west"], "dose": ["1.25"], "price": ["2.5"]}
+    expected = Predictor(tmp_path / "other")(written(tmp_path / "q.csv", **asked))[0].confidence
+    asked |= {"dose": ["1,25"], "price": ["2,5"]}
+    assert Predictor(tmp_path / "other")(written(tmp_path / "q.csv", ";", **asked))[0].confidence == expected
+    with pytest.raises(RequestError, match="'2,176', where a number belongs"):  # 2.176, or 2176
+        Predictor(tmp_path / "other")(written(tmp_path / "q.csv", ";", **asked | {"dose": ["2,176"]}))
+
+
 def test_whole_numbers_that_cannot_be_classes_are_numbers(tmp_path: Path) -> None:
     file = tmp_path / "birds.csv"
     rows = [f"{i % 7},{2700 + 25 * (i % 60)}" for i in range(200)]

@@ -21,7 +21,7 @@ from fallow.data.images import SUFFIXES, decode
 from fallow.data.layout import COLOURS, numeric
 from fallow.data.sources.npz import XS, examples_of
 from fallow.data.sources.table import SUFFIXES as TABLES
-from fallow.data.sources.table import read_cells
+from fallow.data.sources.table import as_trained, read_cells
 from fallow.data.tables import GAPS, DataTable
 from fallow.data.texts import as_bytes, is_text
 
@@ -48,7 +48,7 @@ def from_paths(
     for path in _files(paths, failed, (*KNOWN, *TABLES) if table is not None else KNOWN):
         try:
             if table is not None and path.suffix.lower() in TABLES:
-                raw = table.raw(read_cells(path), str(path))
+                raw = table.raw(as_trained(read_cells(path), table), str(path))
                 _strange(table, raw, path)
                 some = table.encode(raw)
             else:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fallow.base.errors import RequestError
+from fallow.data import written as writing
 
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?"}  # how a missing value is written, in small letters
 WORDS = {"null", "none"}  # those that may be meant: a risk may be none
@@ -41,16 +42,18 @@ class Column:
     scale: float = 1.0
     gaps: bool = False  # missing values among the training rows
     offset: float = 0.0  # subtracted first, from numbers so large that float32 would merge some (seconds since 1970)
+    written: str = ""  # how its numbers are, where not as Python writes them (see `fallow.data.written`)
 
     def raw(self, cells: Sequence[str]) -> NDArray[np.float32]:
         """Numbers as they are, categories by index; NaN for what is missing or unknown."""
         if self.categories:
             place = {name: float(i) for i, name in enumerate(self.categories)}
             return np.array([place.get(cell.strip(), np.nan) for cell in cells], np.float32)
-        values, wrong = numbers(cells)
+        values, wrong = numbers(cells, self.written)
         if wrong:
+            how = f", written as {'12' * (self.written == writing.PERCENT)}{self.written}" if self.written else ""
             raise RequestError(
-                f"row {wrong[0] + 1} of {self.name!r} holds {cells[wrong[0]]!r}, where a number belongs: "
+                f"row {wrong[0] + 1} of {self.name!r} holds {cells[wrong[0]]!r}, where a number belongs{how}: "
                 "correct it, or leave it empty"
             )
         return (values - self.offset).astype(np.float32)
@@ -76,11 +79,16 @@ class DataTable:
     columns: tuple[Column, ...]
 
     @classmethod
-    def of_cells(cls, cells: Cells, said: Sequence[str] = ()) -> tuple[DataTable, list[str]]:
-        """The columns that can be learned from, and sentences on those that cannot, after what was ``said`` of some."""
+    def of_cells(
+        cls, cells: Cells, said: Sequence[str] = (), ways: Mapping[str, str] | None = None
+    ) -> tuple[DataTable, list[str]]:
+        """The columns that can be learned from, and sentences on those that cannot, after what was ``said`` of some.
+
+        ``ways`` are those in which the numbers of columns are written.
+        """
         found, notes = [], list(said)
         for name, column in cells.items():
-            kind = _understood(name, column)
+            kind = _understood(name, column, (ways or {}).get(name, ""))
             if isinstance(kind, str):
                 notes.append(kind)
             else:
@@ -130,19 +138,32 @@ class DataTable:
         return cls(tuple(Column(**{**each, "categories": tuple(each["categories"])}) for each in described))
 
 
-def numbers(cells: Sequence[str]) -> tuple[NDArray[np.float64], list[int]]:
-    """Numbers with NaN for gaps, and the rows that hold something else.
+def present(cell: str) -> bool:
+    """Whether a cell holds anything.
+
+    >>> present(" NA "), present("0")
+    (False, True)
+    """
+    return cell.strip().lower() not in GAPS
+
+
+def numbers(cells: Sequence[str], way: str = "") -> tuple[NDArray[np.float64], list[int]]:
+    """Numbers with NaN for gaps, and the rows that hold something else than numbers that are written in this way.
 
     >>> numbers(["1.5", "NA", "two"])
     (array([1.5, nan, nan]), [2])
     """
-    present = np.array([cell.strip().lower() not in GAPS for cell in cells], bool)
+    there = np.array([present(cell) for cell in cells], bool)
+    if way:
+        cells = [
+            (writing.plain(cell, way) or "no number") if here else "" for cell, here in zip(cells, there, strict=True)
+        ]
     values = np.full(len(cells), np.nan)
     wrong: list[int] = []
     try:
-        values[present] = np.array([cell for cell, there in zip(cells, present, strict=True) if there], float)
+        values[there] = np.array([cell for cell, here in zip(cells, there, strict=True) if here], float)
     except ValueError:
-        for i in np.flatnonzero(present).tolist():
+        for i in np.flatnonzero(there).tolist():
             try:
                 values[i] = float(cells[i])
             except ValueError:
@@ -151,7 +172,7 @@ def numbers(cells: Sequence[str]) -> tuple[NDArray[np.float64], list[int]]:
     return values, sorted(wrong)
 
 
-def row_numbers(cells: Cells) -> tuple[list[str], list[str]]:
+def row_numbers(cells: Cells, ways: Mapping[str, str] | None = None) -> tuple[list[str], list[str]]:
     """Columns that only number the rows, and sentences on them and on those that may do so.
 
     They say where a row stands in the file, which tells the target if that is sorted by it, and nothing of new rows.
@@ -161,7 +182,7 @@ def row_numbers(cells: Cells) -> tuple[list[str], list[str]]:
     """
     found, notes = [], []
     for name, column in cells.items():
-        values, wrong = numbers(column)
+        values, wrong = numbers(column, (ways or {}).get(name, ""))
         if wrong or len(values) < 2 or (values != np.round(values)).any() or len(np.unique(values)) < len(values):
             continue
         called = NUMBERED.fullmatch(name.strip().lower()) is not None
@@ -176,19 +197,19 @@ def row_numbers(cells: Cells) -> tuple[list[str], list[str]]:
     return found, notes
 
 
-def _understood(name: str, cells: Sequence[str]) -> Column | str:
+def _understood(name: str, cells: Sequence[str], way: str) -> Column | str:
     """A column, or why it is left out."""
-    values, wrong = numbers(cells)
-    known = [cell.strip() for cell in cells if cell.strip().lower() not in GAPS]
+    values, wrong = numbers(cells, way)
+    known = [cell.strip() for cell in cells if present(cell)]
     counts = Counter(known)
     if len(counts) < 2 and len(known) in (0, len(cells)):
         return f"The column {name!r} is {'empty' if not known else 'the same in all rows'} and was left out."
     if len(known) - len(wrong) >= MOSTLY * len(known):
         if wrong:
-            Column(name).raw(cells)  # raises, with row and value
+            Column(name, written=way).raw(cells)  # raises, with row and value
         distinct = np.unique(values[~np.isnan(values)])
         merged = len(np.unique(distinct.astype(np.float32))) < len(distinct)
-        return Column(name, offset=float(distinct[len(distinct) // 2]) if merged else 0.0)
+        return Column(name, offset=float(distinct[len(distinct) // 2]) if merged else 0.0, written=way)
     if sum(bool(DATE.match(cell)) for cell in known) >= MOSTLY * len(known):
         raise RequestError(
             f"the column {name!r} holds dates ({known[0]}): give what matters of them as a number (days, the month), "

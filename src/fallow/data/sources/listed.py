@@ -18,7 +18,7 @@ from fallow.data.groups import numbered
 from fallow.data.images import SUFFIXES
 from fallow.data.parts import Parts
 from fallow.data.sources.folder import SPLITS, Found, read_images
-from fallow.data.sources.table import apart
+from fallow.data.sources.table import apart, written
 from fallow.data.tables import Cells, numbers
 from fallow.data.targets import KINDS
 
@@ -48,6 +48,7 @@ def listed(
     together. The source's own parts are those of a column ``split`` (set, partition, subset) of train, val and test, or
     of the folders train/, val/ and test/ that all files are in.
     """
+    how, _ = written(cells)
     root, cells = path.parent, dict(cells)
     files = cells.pop(_file_column(path, cells))
     notes: list[str] = []
@@ -59,7 +60,7 @@ def listed(
         if groups not in cells:
             raise unknown(f"column of {path} for groups", groups, cells)
         belonging = cells.pop(groups)
-    names, y, kind = _answers(path, cells, target)
+    names, y, kind = _answers(path, cells, target, how)
     found = [Found(part, str(row), root / name) for row, (part, name) in enumerate(zip(part_of, files, strict=True))]
     images = read_images(root, found, size, strict, notes)
     if images.pixels is None:
@@ -123,7 +124,9 @@ def _file_column(path: Path, cells: Cells) -> str:
     raise RequestError(f"no column of {path} names images in {path.parent}: give one with their names")
 
 
-def _answers(path: Path, cells: Cells, target: str | None) -> tuple[list[str] | None, NDArray[Any], str | None]:
+def _answers(
+    path: Path, cells: Cells, target: str | None, how: dict[str, str]
+) -> tuple[list[str] | None, NDArray[Any], str | None]:
     """Names, answers and their kind, where that is certain."""
     kind = target if target in KINDS and target not in cells else None
     if target is not None and kind is None:
@@ -137,7 +140,7 @@ def _answers(path: Path, cells: Cells, target: str | None) -> tuple[list[str] | 
     if len(cells) > 1:
         return list(cells), _labels(path, cells), "labels"
     name, column = next(iter(cells.items()))
-    values, wrong = numbers(column)
+    values, wrong = numbers(column, how[name])
     if kind in (None, "labels") and any(mark in cell for cell in column for mark in SEVERAL):
         return *_several(column), "labels"
     if gap := next((row for row, cell in enumerate(column, 1) if not cell.strip()), None):
