@@ -351,6 +351,32 @@ def test_bad_tables(change: dict[str, Any], options: dict[str, Any], says: str, 
         load(path, **options)
 
 
+@pytest.mark.parametrize(
+    "dates",
+    [
+        ["05-01-2021", "6-1-2021"],
+        ["05/01/2021", "6/1/21"],
+        ["5.1.2021", "06.01.2021"],
+        ["Jan 5, 2021", "January 6 2021"],
+        ["5 Jan 2021", "06-JAN-21"],
+        ["5. März 2021", "6. Mai 2021"],
+        ["2021/01/05", "2021.1.6"],
+        ["2021-01-05 12:00", "2021-01-06T13:00:00Z"],
+    ],
+)
+def test_dates_are_refused(dates: list[str], tmp_path: Path) -> None:
+    held = columns() | {"the day": [f'"{dates[i % 2]}"' for i in range(ROWS)]}
+    with pytest.raises(RequestError, match=r"'the day' holds dates \(.*--drop 'the day'"):
+        load(written(tmp_path / "t.csv", **held), target="price")
+
+
+def test_what_only_resembles_dates_is_a_category(tmp_path: Path) -> None:
+    for names in (["20-34", "35-49"], ["12-34-56", "12-34-57"], ["May", "March"], ["Mark 2 2021", "Mark 3 2021"]):
+        data = load(written(tmp_path / "t.csv", **columns() | {"group": names * 30}), target="price")
+        assert data.table is not None
+        assert data.table.columns[-1].categories == tuple(sorted(names))
+
+
 def test_bad_files(tmp_path: Path) -> None:
     for content, says in (
         ("", "holds no rows"),

@@ -25,7 +25,15 @@ NAMES = 0.5  # distinct texts by rows from which on a column names its rows
 FEW = 20  # rows below which this cannot be told
 NORMAL = 1.349  # quartiles of the normal distribution lie so many deviations apart
 BEND = 3.0  # deviations at which outliers are bent back
-DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}|\d{4}/\d{1,2}/\d{1,2}")
+MONTH = (
+    r"(?:jan(?:uary?)?|feb(?:ruary?)?|mar(?:ch)?|märz?|apr(?:il)?|ma[iy]|jun[ei]?|jul[iy]?|aug(?:ust)?|sept?(?:ember)?"
+    r"|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)\.?"
+)
+DATE = re.compile(
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}|[0-3]?\d-[0-3]?\d-\d{4}\b"
+    rf"|{MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|\d{{1,2}}\.?[- ]{MONTH}[- ]\d{{2,4}}",
+    re.IGNORECASE,
+)
 
 NUMBERED = re.compile(r"|unnamed: \d+|index|id|row|nr|no|number|rownames|#")  # what row numbers are called
 
