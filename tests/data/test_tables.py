@@ -85,6 +85,31 @@ def test_predict_on_the_raw_file_gives_the_recorded_outputs(tmp_path: Path) -> N
     assert str(said[0].message).startswith(f"{odd}:1 and 1 more: ")
 
 
+def test_an_unknown_category_is_said_where_gaps_are_known(tmp_path: Path) -> None:
+    held = columns()
+    held["ward"] = ["" if i % 5 == 0 else ward for i, ward in enumerate(held["ward"])]
+    path = written(tmp_path / "t.csv", **held)
+    fallow.fit("mlp:hidden=4", path, target="price", generations=1, epochs=1, out=tmp_path / "run")
+    odd = written(tmp_path / "odd.csv", age=[40] * 4, ward=["", "north", "moon", "sun"], dose=[1] * 4)
+    with pytest.warns(UserWarning, match="no known category") as said:
+        Predictor(tmp_path / "run")(odd)
+    assert [str(w.message) for w in said] == [
+        f"{odd}:2 and 1 more: no known category in 'ward' ('moon'); taken for missing"
+    ]
+    Predictor(tmp_path / "run")(written(tmp_path / "odd.csv", age=["", ""], ward=["", "north"], dose=[1, 2]))
+
+
+def test_a_table_of_texts_is_shown_the_way(tmp_path: Path) -> None:
+    held = {"review": [f"film {i} was really great" for i in range(ROWS)], "label": ["y", "n"] * 30}
+    with pytest.raises(
+        RequestError, match=r"no column is left .*'review', are read from a \.npz of strings: .*text\.md"
+    ):
+        load(written(tmp_path / "t.csv", **held), target="label")
+    held["review"] = [f"film{i}" for i in range(ROWS)]
+    with pytest.raises(RequestError, match=r"no column is left .* was left out\.$"):
+        load(written(tmp_path / "t.csv", **held), target="label")
+
+
 def test_classes_categories_and_separators(tmp_path: Path) -> None:
     held = columns()
     held["price"] = [f"{value:.4f}".replace(".", ",") for value in held["price"]]

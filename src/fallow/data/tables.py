@@ -22,6 +22,7 @@ WORDS = {"null", "none"}  # those that may be meant: a risk may be none
 MOSTLY = 0.9  # the share of numbers from which on a text among them is a mistake and no category
 MOST = 100  # categories of a column; rarer ones are as good as missing
 NAMES = 0.5  # distinct texts by rows from which on a column names its rows
+SENTENCE = 4  # words of a cell on average from which on a column holds texts, not names
 FEW = 20  # rows below which this cannot be told
 NORMAL = 1.349  # quartiles of the normal distribution lie so many deviations apart
 BEND = 3.0  # deviations at which outliers are bent back
@@ -73,7 +74,8 @@ class DataTable:
 
     A number x becomes z / √(1 + (z/3)²) with z = (x − median) / scale, which bends outliers back; scale is the distance
     of the quartiles, in deviations of a normal distribution. A category becomes as many zeros and ones as there are.
-    A gap becomes zero, and a further feature says so where the training rows have gaps.
+    A gap becomes zero, and a further feature says so where the training rows have gaps. What is a number, and the names
+    of the categories, are those of all rows: so the features are the same for every split.
 
     >>> cells = {"age": ["20", "30", "", "40"], "ward": ["a", "b", "a", "a"]}
     >>> table, _ = DataTable.of_cells(cells)
@@ -102,7 +104,15 @@ class DataTable:
             else:
                 found.append(kind)
         if not found:
-            raise RequestError(f"no column is left to learn from: {' '.join(notes) or 'the table has only its target'}")
+            texts = next((name for name, column in cells.items() if _is_text(column)), None)
+            raise RequestError(
+                f"no column is left to learn from: {' '.join(notes) or 'the table has only its target'}"
+                + (
+                    f" Texts, as in {texts!r}, are read from a .npz of strings: see the guide on texts (docs/text.md)"
+                    if texts is not None
+                    else ""
+                )
+            )
         return cls(tuple(found)), notes
 
     def raw(self, cells: Cells, what: str = "the table") -> Tensor:
@@ -203,6 +213,11 @@ def row_numbers(cells: Cells, ways: Mapping[str, str] | None = None) -> tuple[li
         elif called and len(values) > FEW:
             notes.append(f"The column {name!r} has a number of its own for each of the rows: {advice}")
     return found, notes
+
+
+def _is_text(cells: Sequence[str]) -> bool:
+    known = [cell for cell in cells if present(cell)]
+    return sum(len(cell.split()) for cell in known) >= SENTENCE * max(len(known), 1)
 
 
 def _understood(name: str, cells: Sequence[str], way: str) -> Column | str:
