@@ -151,6 +151,10 @@ def test_points_are_thousands_where_commas_are_decimal(tmp_path: Path) -> None:
     assert max(part.y.max().item() for part in (sums.train, sums.val, sums.test)) == pytest.approx(max(amount) / 7)
     without = written(tmp_path / "u.csv", ";", a=["2.176", "1.211"] * 30, b=range(ROWS), label=["y", "n"] * 30)
     assert set(ways_of(without, target="label")[1].values()) == {""}  # nothing says that points are not decimal
+    three = written(tmp_path / "w.csv", ";", a=["2,176", "1,211"] * 30, label=["y", "n"] * 30)
+    data, ways = ways_of(three, target="label")  # nor that commas are not
+    assert ways == {"a": "1.234,5"}
+    assert "In 'a' commas are taken for decimal ones: 2,176 is read as 2.176." in data.notes
     points = written(tmp_path / "v.csv", ";", a=["2.176", "1.211"] * 30, b=price, c=["1.5", "2.25"] * 30,
                      label=["y", "n"] * 30)  # fmt: skip
     assert ways_of(points, target="label")[1] == {"a": "", "b": "1.234,5", "c": ""}
