@@ -200,7 +200,11 @@ def row_numbers(cells: Cells, ways: Mapping[str, str] | None = None) -> tuple[li
     """
     found, notes = [], []
     for name, column in cells.items():
-        values, wrong = numbers(column, (ways or {}).get(name, ""))
+        way = (ways or {}).get(name, "")
+        first, wrong = numbers(column[:FEW], way)
+        if wrong or (first != np.round(first)).any():  # most are told by a few rows
+            continue
+        values, wrong = numbers(column, way)
         if wrong or len(values) < 2 or (values != np.round(values)).any() or len(np.unique(values)) < len(values):
             continue
         called = NUMBERED.fullmatch(name.strip().lower()) is not None

@@ -120,8 +120,13 @@ def apart(belonging: Sequence[str], notes: list[str]) -> NDArray[Any]:
 
 def written(cells: Cells) -> tuple[dict[str, str], dict[str, str]]:
     """How the numbers of the columns of a file are written, and sentences on some (see `fallow.data.written.ways`)."""
-    known = {name: [cell.strip() for cell in column if present(cell)] for name, column in cells.items()}
-    return ways(known, isinstance(cells, Sheet) and cells.commas, MOSTLY)
+    commas = isinstance(cells, Sheet) and cells.commas
+    open_ = {  # the others are as Python writes them, and a file of millions is read without a look at each
+        name: column for name, column in cells.items() if commas or any("," in cell or "%" in cell for cell in column)
+    }
+    known = {name: [cell.strip() for cell in column if present(cell)] for name, column in open_.items()}
+    found, notes = ways(known, commas, MOSTLY)
+    return dict.fromkeys(cells, "") | found, notes
 
 
 def as_trained(cells: Sheet, table: DataTable) -> Cells:
