@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,15 @@ from tests.data.test_tables import ROWS, columns, written
 def test_tables(change: dict, words: list[str], line: str, run: Run, tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", **columns() | change)
     assert line in run("train", path, *words).refused()
+
+
+def test_the_column_without_a_name_is_dropped(run: Run, tmp_path: Path) -> None:
+    held = {"": np.random.default_rng(1).integers(0, 9, ROWS)} | columns()
+    path, out = written(tmp_path / "t.csv", **held), tmp_path / "run"
+    few = ["--model", "mlp:hidden=4", "--epochs", 1, "--generations", 1, "--out", out]
+    run("train", path, "--target", "price", *few, "--quiet", "--drop", "").done()
+    table = json.loads((out / "run.json").read_text())["table"]
+    assert [column["name"] for column in table] == ["age", "ward", "dose"]
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,53 @@ def test_a_list_by_its_own_path(tmp_path: Path) -> None:
         load(tmp_path / "other.csv")
 
 
+def test_the_parts_of_a_column(tmp_path: Path) -> None:
+    """They are kept, file by file, and the column is no label; what lacks is carved."""
+    words = ["train"] * 18 + ["Valid"] * 6 + ["TEST"] * 6
+    rows = "\n".join(f"{i}.png,{i % 2},{int(i % 3 == 0)},{words[i]},{i // 2}" for i in range(COUNT))
+    root = folder(tmp_path / "f", f"file,a,b,Split,p\n{rows}\n")
+    data = load(root, groups="p")
+    assert data.sizes == {"train": 18, "val": 6, "test": 6}
+    assert list(data.target.names) == ["a", "b"]
+    assert "The parts are those of the column 'Split'." in data.notes
+    for part, places in ((data.train, range(18)), (data.val, range(18, 24)), (data.test, range(24, 30))):
+        assert part is not None
+        pixels = np.stack([np.asarray(Image.open(root / f"{i}.png")) for i in places])
+        np.testing.assert_array_equal(part.x[:, 0].numpy(), pixels)
+        assert part.y.tolist() == [[i % 2, int(i % 3 == 0)] for i in places]
+    (root / "labels.csv").write_text(f"file,a,b,Split,p\n{rows}\n".replace("Valid", "training"))
+    carved = load(root, target="a:classes")
+    assert carved.sizes == {"train": 19, "val": 5, "test": 6}
+    assert load(root, target="Split").classes == ["TEST", "train", "training"]
+    (root / "labels.csv").write_text(f"file,a,b,Split,p\n{rows}\n".replace("TEST", "unused"))
+    pooled = load(root, target="a:classes")
+    assert pooled.sizes == {"train": 19, "val": 5, "test": 6}
+    assert "The column 'Split' holds 'unused', too, and is not taken for the parts." in pooled.notes
+
+
+@pytest.mark.parametrize("above", ["", "pictures/"])
+def test_the_parts_of_folders_in_a_list(above: str, tmp_path: Path) -> None:
+    root = folder(tmp_path / "f", "")
+    places = ["Train/x"] * 20 + ["validation"] * 4 + ["test"] * 6
+    for i, place in enumerate(places):
+        (root / above / place).mkdir(parents=True, exist_ok=True)
+        (root / f"{i}.png").rename(root / above / place / f"{i}.png")
+    rows = "\n".join(f"{above}{place}/{i}.png,{'cd'[i % 2]}" for i, place in enumerate(places))
+    (root / "labels.csv").write_text(f"file,animal\n{rows}\n")
+    data = load(root)
+    assert data.sizes == {"train": 20, "val": 4, "test": 6}
+    assert "The parts are those of the folders train/, validation/, test/." in data.notes
+    assert data.test.y.tolist() == [0, 1] * 3
+    (root / above / "extra").mkdir()
+    (root / above / places[0] / "0.png").rename(root / above / "extra" / "0.png")
+    (root / "labels.csv").write_text(f"file,animal\n{rows}\n".replace("Train/x/0.png", "extra/0.png"))
+    assert load(root).sizes == {"train": 19, "val": 5, "test": 6}  # pooled: not all are in such folders
+
+
 @pytest.mark.parametrize(
     ("table", "options", "says"),
     [
+        ("file,a,split\n0.png,1,test\n1.png,0,val\n", {}, "'split' of .* names no file for training"),
         ("file,a\nx.png,1\n", {}, "no column of .* names images"),
         ("file,a\n0.png,1\nx.png,0\n", {}, "row 2 of .* names 'x.png'"),
         ("file\n0.png\n", {}, "says nothing of its files"),

@@ -85,6 +85,31 @@ def test_predict_on_the_raw_file_gives_the_recorded_outputs(tmp_path: Path) -> N
     assert str(said[0].message).startswith(f"{odd}:1 and 1 more: ")
 
 
+def test_an_unknown_category_is_said_where_gaps_are_known(tmp_path: Path) -> None:
+    held = columns()
+    held["ward"] = ["" if i % 5 == 0 else ward for i, ward in enumerate(held["ward"])]
+    path = written(tmp_path / "t.csv", **held)
+    fallow.fit("mlp:hidden=4", path, target="price", generations=1, epochs=1, out=tmp_path / "run")
+    odd = written(tmp_path / "odd.csv", age=[40] * 4, ward=["", "north", "moon", "sun"], dose=[1] * 4)
+    with pytest.warns(UserWarning, match="no known category") as said:
+        Predictor(tmp_path / "run")(odd)
+    assert [str(w.message) for w in said] == [
+        f"{odd}:2 and 1 more: no known category in 'ward' ('moon'); taken for missing"
+    ]
+    Predictor(tmp_path / "run")(written(tmp_path / "odd.csv", age=["", ""], ward=["", "north"], dose=[1, 2]))
+
+
+def test_a_table_of_texts_is_shown_the_way(tmp_path: Path) -> None:
+    held = {"review": [f"film {i} was really great" for i in range(ROWS)], "label": ["y", "n"] * 30}
+    with pytest.raises(
+        RequestError, match=r"no column is left .*'review', are read from a \.npz of strings: .*text\.md"
+    ):
+        load(written(tmp_path / "t.csv", **held), target="label")
+    held["review"] = [f"film{i}" for i in range(ROWS)]
+    with pytest.raises(RequestError, match=r"no column is left .* was left out\.$"):
+        load(written(tmp_path / "t.csv", **held), target="label")
+
+
 def test_classes_categories_and_separators(tmp_path: Path) -> None:
     held = columns()
     held["price"] = [f"{value:.4f}".replace(".", ",") for value in held["price"]]
@@ -96,6 +121,92 @@ def test_classes_categories_and_separators(tmp_path: Path) -> None:
         written(tmp_path / "u.tsv", "\t", **{k: v for k, v in held.items() if k != "grade"} | {"Class": held["grade"]})
     )
     assert usual.classes == ["bad", "good"]
+
+
+def ways_of(path: Path, **options: Any) -> tuple[Any, dict[str, str]]:
+    data = load(path, **options)
+    assert data.table is not None
+    return data, {column.name: column.written for column in data.table.columns}
+
+
+def test_points_are_thousands_where_commas_are_decimal(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    amount = draw.integers(1, 4_000_000, ROWS)
+    marked = [f"{value:,}".replace(",", ".") for value in amount]
+    price = [f"{value:.2f}".replace(".", ",") for value in draw.lognormal(size=ROWS)]
+    sold = [f"{value:,.2f}".replace(",", " ").replace(".", ",").replace(" ", ".") for value in amount / 7]
+    held = {"amount": marked, "price": price, "sold": sold, "count": draw.integers(0, 9, ROWS)}
+    path = written(tmp_path / "t.csv", ";", **held, label=["y", "n"] * 30)
+    data, ways = ways_of(path, target="label")
+    assert set(ways.values()) == {"1.234,5"}
+    raw = data.table.raw({name: [str(cell) for cell in column] for name, column in held.items()})
+    assert raw[:, 0].tolist() == amount.astype(np.float32).tolist()
+    np.testing.assert_allclose(raw[:, 2], np.round(amount / 7, 2), rtol=1e-6)
+    said = " ".join(data.notes)
+    assert f"In 'amount' points mark thousands: {marked[0]} is read as {amount[0]}." in said
+    assert "In 'sold' points mark thousands" in said
+    assert "'price'" not in said  # decimal commas are no news
+    sums = load(path, target="sold")
+    assert sums.target.kind == "numbers"
+    assert max(part.y.max().item() for part in (sums.train, sums.val, sums.test)) == pytest.approx(max(amount) / 7)
+    without = written(tmp_path / "u.csv", ";", a=["2.176", "1.211"] * 30, b=range(ROWS), label=["y", "n"] * 30)
+    assert set(ways_of(without, target="label")[1].values()) == {""}  # nothing says that points are not decimal
+    three = written(tmp_path / "w.csv", ";", a=["2,176", "1,211"] * 30, label=["y", "n"] * 30)
+    data, ways = ways_of(three, target="label")  # nor that commas are not
+    assert ways == {"a": "1.234,5"}
+    assert "In 'a' commas are taken for decimal ones: 2,176 is read as 2.176." in data.notes
+    points = written(tmp_path / "v.csv", ";", a=["2.176", "1.211"] * 30, b=price, c=["1.5", "2.25"] * 30,
+                     label=["y", "n"] * 30)  # fmt: skip
+    assert ways_of(points, target="label")[1] == {"a": "", "b": "1.234,5", "c": ""}
+
+
+def test_thousands_with_commas_and_percent(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    held = {
+        "share": [f"{value:.1f}%" for value in draw.uniform(0, 100, ROWS)],
+        "income": [f'"{value:,}"' for value in draw.integers(100, 90_000, ROWS)],
+        "codes": ['"1,2"', '"3,1"'] * 30,
+    }
+    data, ways = ways_of(written(tmp_path / "t.csv", **held, label=["y", "n"] * 30), target="label")
+    assert ways == {"share": "%", "income": "1,234.5", "codes": ""}
+    assert data.shape == (4,)
+    raw = data.table.raw({"share": ["12.5 %", "", "3%"], "income": ["1,234", "1234.5", "12"], "codes": ["1,2"] * 3})
+    np.testing.assert_array_equal(raw[:, :2], [[12.5, 1234], [np.nan, 1234.5], [3, 12]])
+    assert "'share' is read as numbers, in percent." in data.notes
+    assert any(note.startswith("In 'income' commas mark thousands: ") for note in data.notes)
+    for cells, says in (
+        ({"share": ["12"]}, "row 1 of 'share' holds '12', where a number belongs, written as 12%"),
+        ({"income": ["1,5"]}, "'1,5', where a number belongs, written as 1,234.5"),
+    ):
+        with pytest.raises(RequestError, match=says):
+            data.table.raw({"share": ["12%"], "income": ["1"], "codes": ["1,2"]} | cells)
+
+
+def test_new_rows_are_read_as_training_was(tmp_path: Path) -> None:
+    """A single row cannot tell what 2.176 is."""
+    draw = np.random.default_rng(0)
+    price = [f"{value:.2f}".replace(".", ",") for value in draw.lognormal(size=ROWS)]
+    amount = draw.integers(100, 4000, ROWS)
+    held = {"amount": [f"{value:,}".replace(",", ".") for value in amount], "price": price}
+    path = written(tmp_path / "t.csv", ";", **held, label=["y", "n"] * 30)
+    fallow.fit("mlp:hidden=4", path, target="label", generations=1, epochs=1, out=tmp_path / "run")
+    model = Predictor(tmp_path / "run")
+    whole = [found.confidence for found in model(path)]
+    row = written(tmp_path / "one.csv", ";", amount=[held["amount"][3]], price=[price[3]])
+    assert model(row)[0].confidence == pytest.approx(whole[3], abs=1e-6)
+    plain = written(tmp_path / "plain.csv", ";", amount=[amount[3]], price=[price[3]])
+    assert model(plain)[0].confidence == pytest.approx(whole[3], abs=1e-6)
+    with pytest.raises(RequestError, match=r"'1\.5', where a number belongs, written as 1\.234,5"):
+        model(written(tmp_path / "one.csv", ";", amount=["1.5"], price=["2"]))
+    points = columns() | {"label": ["y", "n"] * 30}
+    fallow.fit("mlp:hidden=4", written(tmp_path / "p.csv", **points), target="label", generations=1, epochs=1,
+               out=tmp_path / "other")  # fmt: skip
+    asked = {"age": ["40"], "ward": ["west"], "dose": ["1.25"], "price": ["2.5"]}
+    expected = Predictor(tmp_path / "other")(written(tmp_path / "q.csv", **asked))[0].confidence
+    asked |= {"dose": ["1,25"], "price": ["2,5"]}
+    assert Predictor(tmp_path / "other")(written(tmp_path / "q.csv", ";", **asked))[0].confidence == expected
+    with pytest.raises(RequestError, match="'2,176', where a number belongs"):  # 2.176, or 2176
+        Predictor(tmp_path / "other")(written(tmp_path / "q.csv", ";", **asked | {"dose": ["2,176"]}))
 
 
 def test_whole_numbers_that_cannot_be_classes_are_numbers(tmp_path: Path) -> None:
@@ -131,9 +242,72 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
         "'name' has 59 different texts",
         "'site' is the same in all rows",
         "'none' is empty",
-        "1 rows without",
+        "1 row without 'price' (nan) was left out.",
     ):
         assert words in said
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "ID", "#"])
+def test_row_numbers_are_left_out(name: str, tmp_path: Path) -> None:
+    """Of all rows, in any order; as a file sorted by its classes tells them by their places."""
+    held = {name: [*range(30, 60), *range(30)]} | columns()
+    held["price"][3] = np.nan  # a row that is left out is no gap in the numbers
+    data = load(written(tmp_path / "t.csv", **held), target="price")
+    assert data.table is not None
+    assert [column.name for column in data.table.columns] == ["age", "ward", "dose"]
+    assert any(note.startswith(f"The column {name!r}") and "numbers the rows and was left out" in note
+               for note in data.notes)  # fmt: skip
+    held[name][5] = 100
+    kept = load(written(tmp_path / "t.csv", **held), target="price")
+    assert kept.table is not None
+    assert [column.name for column in kept.table.columns] == [name, "age", "ward", "dose"]
+    assert any(f"The column {name!r} has a number of its own for each of the rows" in note for note in kept.notes)
+
+
+def test_none_among_words_is_a_class(tmp_path: Path) -> None:
+    held = columns() | {"risk": ["none", "low", "high", "NA", "", "null"] * 10}
+    data = load(written(tmp_path / "t.csv", **held), target="risk")
+    assert data.classes == ["high", "low", "none", "null"]
+    assert sum(data.sizes.values()) == 40
+    assert "'none' in 10 rows of 'risk' is taken for a class." in data.notes
+    assert "'null' in 10 rows of 'risk' is taken for a class." in data.notes
+    assert "20 rows without 'risk' (NA, empty) were left out." in data.notes
+    held["risk"] = ["None", "1", "2"] * 20
+    data = load(written(tmp_path / "t.csv", **held), target="risk")
+    assert data.classes == ["1", "2"]
+    assert "20 rows without 'risk' (None) were left out." in data.notes
+
+
+def test_what_counts_the_rows_is_said(tmp_path: Path) -> None:
+    held = columns() | {"time s": range(7, 7 + ROWS)}
+    data = load(written(tmp_path / "t.csv", **held), target="price")
+    said = "The column 'time s' counts the rows: if their order has to do with the target, --drop 'time s'."
+    assert said in data.notes
+    assert data.table is not None
+    assert [column.name for column in data.table.columns] == ["age", "ward", "dose", "time s"]
+    with pytest.raises(RequestError, match=r"no column is left to learn from: The column '' .* numbers the rows"):
+        load(written(tmp_path / "t.csv", **{"": range(ROWS), "price": held["price"]}), target="price")
+
+
+@pytest.mark.parametrize(
+    ("drop", "left"),
+    [
+        ("Länge, mm", ["", "age", "ward", "dose"]),
+        (",", ["Länge, mm", "age", "ward", "dose"]),
+        ([""], ["Länge, mm", "age", "ward", "dose"]),
+        ("age, Länge, mm ,,ward", ["dose"]),
+        ("", ["", "Länge, mm", "age", "ward", "dose"]),
+    ],
+)
+def test_columns_with_odd_names_can_be_dropped(drop: Any, left: list[str], tmp_path: Path) -> None:
+    draw = np.random.default_rng(1)
+    held = {"": draw.integers(0, 9, ROWS), '"Länge, mm"': draw.integers(0, 9, ROWS)} | columns()
+    data = load(written(tmp_path / "t.csv", **held), target="price", drop=drop)
+    assert data.table is not None
+    assert [column.name for column in data.table.columns] == left
+    assert data.origin is not None
+    again = load(**json.loads(json.dumps(data.origin)))
+    assert torch.equal(again.train.x, data.train.x)
 
 
 def test_large_numbers_keep_their_differences(tmp_path: Path) -> None:
@@ -204,6 +378,32 @@ def test_bad_tables(change: dict[str, Any], options: dict[str, Any], says: str, 
     path = written(tmp_path / "t.csv", **columns() | change)
     with pytest.raises(RequestError, match=says):
         load(path, **options)
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [
+        ["05-01-2021", "6-1-2021"],
+        ["05/01/2021", "6/1/21"],
+        ["5.1.2021", "06.01.2021"],
+        ["Jan 5, 2021", "January 6 2021"],
+        ["5 Jan 2021", "06-JAN-21"],
+        ["5. März 2021", "6. Mai 2021"],
+        ["2021/01/05", "2021.1.6"],
+        ["2021-01-05 12:00", "2021-01-06T13:00:00Z"],
+    ],
+)
+def test_dates_are_refused(dates: list[str], tmp_path: Path) -> None:
+    held = columns() | {"the day": [f'"{dates[i % 2]}"' for i in range(ROWS)]}
+    with pytest.raises(RequestError, match=r"'the day' holds dates \(.*--drop 'the day'"):
+        load(written(tmp_path / "t.csv", **held), target="price")
+
+
+def test_what_only_resembles_dates_is_a_category(tmp_path: Path) -> None:
+    for names in (["20-34", "35-49"], ["12-34-56", "12-34-57"], ["May", "March"], ["Mark 2 2021", "Mark 3 2021"]):
+        data = load(written(tmp_path / "t.csv", **columns() | {"group": names * 30}), target="price")
+        assert data.table is not None
+        assert data.table.columns[-1].categories == tuple(sorted(names))
 
 
 def test_bad_files(tmp_path: Path) -> None:

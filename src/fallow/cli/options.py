@@ -26,7 +26,13 @@ Target = Annotated[
         help="for a table, the column to predict; else classes, numbers, labels or dense, if y leaves it open"
     ),
 ]
-Drop = Annotated[str | None, typer.Option(help="columns of a table to leave out, separated by commas")]
+Drop = Annotated[
+    str | None,
+    typer.Option(
+        help="columns of a table to leave out, separated by commas; '' is the one without a name",
+        callback=lambda given: "," if given == "" else given,  # to the library, an empty string is no column
+    ),
+]
 Metric = Annotated[
     str | None,
     typer.Option(help="the metric that chooses and judges: balanced-accuracy, auroc, mae, …; default by the target"),

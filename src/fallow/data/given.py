@@ -21,8 +21,8 @@ from fallow.data.images import SUFFIXES, decode
 from fallow.data.layout import COLOURS, numeric
 from fallow.data.sources.npz import XS, examples_of
 from fallow.data.sources.table import SUFFIXES as TABLES
-from fallow.data.sources.table import read_cells
-from fallow.data.tables import GAPS, DataTable
+from fallow.data.sources.table import as_trained, read_cells
+from fallow.data.tables import GAPS, Cells, DataTable, present
 from fallow.data.texts import as_bytes, is_text
 
 
@@ -48,8 +48,9 @@ def from_paths(
     for path in _files(paths, failed, (*KNOWN, *TABLES) if table is not None else KNOWN, pictures):
         try:
             if table is not None and path.suffix.lower() in TABLES:
-                raw = table.raw(read_cells(path), str(path))
-                _strange(table, raw, path)
+                cells = as_trained(read_cells(path), table)
+                raw = table.raw(cells, str(path))
+                _strange(table, raw, cells, path)
                 some = table.encode(raw)
             else:
                 some = _read(path, shape, pictures)
@@ -128,14 +129,26 @@ def _texts(path: Path, count: int) -> NDArray[Any]:
     return held[:, None] if held.ndim == 1 else held
 
 
-def _strange(table: DataTable, raw: Tensor, path: Path) -> None:
-    """Say where rows lack what no training row lacked: a network cannot know what that means."""
+def _strange(table: DataTable, raw: Tensor, cells: Cells, path: Path) -> None:
+    """Say where rows lack what no training row lacked, or hold a category that none held."""
     missing = raw.isnan()
     for column, lacking in zip(table.columns, missing.unbind(1), strict=True):
-        if not column.gaps and lacking.any():
-            first, count = int(lacking.nonzero()[0]), int(lacking.sum())
+        if column.gaps and column.categories:  # a gap is nothing new there, an unknown category is
+            lacking = lacking & torch.tensor([present(cell) for cell in cells[column.name]])
+        elif column.gaps:
+            continue
+        if not lacking.any():
+            continue
+        first, count = int(lacking.nonzero()[0]), int(lacking.sum())
+        more = f" and {count - 1} more" if count > 1 else ""
+        if column.gaps:
+            warnings.warn(
+                f"{path}:{first}{more}: no known category in {column.name!r} ({cells[column.name][first].strip()!r}); "
+                "taken for missing",
+                stacklevel=2,
+            )
+        else:
             what = "known category" if column.categories else "number"
-            more = f" and {count - 1} more" if count > 1 else ""
             warnings.warn(
                 f"{path}:{first}{more}: no {what} in {column.name!r}, which all training rows have; taken for "
                 f"{'none of them' if column.categories else f'the median, {column.offset + column.median:g}'}",

@@ -79,7 +79,8 @@ def load(
 
     What is learned is seen from y (see `fallow.data.answers.kind_of`): classes, numbers, labels or dense. ``target``
     says so where y does not: ``target="numbers"`` for counts, which look like classes. Of a table it names the column
-    to predict, and perhaps its kind (``"grade:numbers"``); ``drop`` are columns to leave out.
+    to predict, and perhaps its kind (``"grade:numbers"``); ``drop`` are columns to leave out, a list or parted by
+    commas (``","`` is the one without a name).
     What examples are is seen from x; ``as_`` says so where it is not: "images", "signals" or "features".
     `Data.understood` says what was understood.
 
@@ -96,9 +97,8 @@ def load(
     tabular = isinstance(source, str | Path) and with_columns(expanded(source))
     if target is not None and target not in TARGETS and not tabular:
         raise unknown("target", target, TARGETS)
-    dropped = [name.strip() for name in drop.split(",") if name.strip()] if isinstance(drop, str) else list(drop)
-    if dropped and not (tabular and expanded(source).is_file()):
-        raise RequestError(f"drop={','.join(dropped)} is for the columns of tables: leave it out")
+    if _joined(drop).strip(" ,") and not (tabular and expanded(source).is_file()):
+        raise RequestError(f"drop={_joined(drop)} is for the columns of tables: leave it out")
     if as_ is not None and as_ not in LAYOUTS:
         raise unknown("kind of examples", as_, LAYOUTS)
     cut = Shares(train, val, test, seed, fold)
@@ -116,9 +116,10 @@ def load(
     if not isinstance(source, str | Path):
         raise RequestError(f"data is a {type(source).__name__}: {KINDS}, or (x, y)")
     how: dict[str, Any] = {"train": train, "val": val, "test": test, "seed": seed}
-    chosen = {"size": size, "target": target, "as_": as_, "groups": groups, "drop": ",".join(dropped) or None}
+    chosen = {"size": size, "target": target, "as_": as_, "groups": groups}
     how |= {"fold": list(fold)} if fold is not None else {}
     how |= {key: _plain(value) for key, value in chosen.items() if value is not None}
+    how |= {"drop": drop if isinstance(drop, str) else list(drop)} if drop else {}
     name = str(source).partition(":")[0]
     if isinstance(source, str) and name in BUNDLED:
         _refuse_size(size)
@@ -130,7 +131,7 @@ def load(
         return data
     path = expanded(source)
     check_options(str(path), options, {})
-    parts = read(path, str(source), size, strict, target, as_, groups, dropped)
+    parts = read(path, str(source), size, strict, target, as_, groups, drop)
     data = _carve(printable(path.stem if path.is_file() else path.resolve().name), parts, cut)
     data.origin = {"source": str(path.resolve()), **how}
     return data
@@ -139,6 +140,10 @@ def load(
 def with_columns(path: Path) -> bool:
     """Whether a source has columns, of which one may be named."""
     return path.suffix.lower() in SUFFIXES or (path.is_dir() and is_listed(path))
+
+
+def _joined(drop: str | Sequence[str]) -> str:
+    return drop if isinstance(drop, str) else ",".join(drop)
 
 
 def _plain(value: Any) -> Any:
@@ -212,7 +217,7 @@ def read(
     target: str | None = None,
     as_: str | None = None,
     groups: Any = None,
-    drop: Sequence[str] = (),
+    drop: str | Sequence[str] = (),
 ) -> Parts:
     """The parts that a file or folder has of its own."""
     if not path.exists():
@@ -223,8 +228,8 @@ def read(
     if tabular.is_file() and tabular.suffix.lower() in SUFFIXES:
         cells = read_cells(tabular)
         if path.is_dir() or lists(path, cells):
-            if drop:
-                raise RequestError(f"drop={','.join(drop)} is for tables: name the column of labels by target")
+            if _joined(drop).strip(" ,"):
+                raise RequestError(f"drop={_joined(drop)} is for tables: name the column of labels by target")
             return listed(tabular, cells, target, size, strict, groups)
         _refuse_size(size)
         return read_table(path, cells, target, groups, drop)

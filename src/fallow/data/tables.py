@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,15 +15,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fallow.base.errors import RequestError
+from fallow.data import written as writing
 
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?"}  # how a missing value is written, in small letters
+WORDS = {"null", "none"}  # those that may be meant: a risk may be none
 MOSTLY = 0.9  # the share of numbers from which on a text among them is a mistake and no category
 MOST = 100  # categories of a column; rarer ones are as good as missing
 NAMES = 0.5  # distinct texts by rows from which on a column names its rows
+SENTENCE = 4  # words of a cell on average from which on a column holds texts, not names
 FEW = 20  # rows below which this cannot be told
 NORMAL = 1.349  # quartiles of the normal distribution lie so many deviations apart
 BEND = 3.0  # deviations at which outliers are bent back
-DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}|\d{4}/\d{1,2}/\d{1,2}")
+MONTH = (
+    r"(?:jan(?:uary?)?|feb(?:ruary?)?|mar(?:ch)?|märz?|apr(?:il)?|ma[iy]|jun[ei]?|jul[iy]?|aug(?:ust)?|sept?(?:ember)?"
+    r"|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)\.?"
+)
+DATE = re.compile(
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}|[0-3]?\d-[0-3]?\d-\d{4}\b"
+    rf"|{MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|\d{{1,2}}\.?[- ]{MONTH}[- ]\d{{2,4}}",
+    re.IGNORECASE,
+)
+
+NUMBERED = re.compile(r"|unnamed: \d+|index|id|row|nr|no|number|rownames|#")  # what row numbers are called
 
 Cells = Mapping[str, Sequence[str]]  # of every column, as they are written
 
@@ -37,16 +51,18 @@ class Column:
     scale: float = 1.0
     gaps: bool = False  # missing values among the training rows
     offset: float = 0.0  # subtracted first, from numbers so large that float32 would merge some (seconds since 1970)
+    written: str = ""  # how its numbers are, where not as Python writes them (see `fallow.data.written`)
 
     def raw(self, cells: Sequence[str]) -> NDArray[np.float32]:
         """Numbers as they are, categories by index; NaN for what is missing or unknown."""
         if self.categories:
             place = {name: float(i) for i, name in enumerate(self.categories)}
             return np.array([place.get(cell.strip(), np.nan) for cell in cells], np.float32)
-        values, wrong = numbers(cells)
+        values, wrong = numbers(cells, self.written)
         if wrong:
+            how = f", written as {'12' * (self.written == writing.PERCENT)}{self.written}" if self.written else ""
             raise RequestError(
-                f"row {wrong[0] + 1} of {self.name!r} holds {cells[wrong[0]]!r}, where a number belongs: "
+                f"row {wrong[0] + 1} of {self.name!r} holds {cells[wrong[0]]!r}, where a number belongs{how}: "
                 "correct it, or leave it empty"
             )
         return (values - self.offset).astype(np.float32)
@@ -58,7 +74,8 @@ class DataTable:
 
     A number x becomes z / √(1 + (z/3)²) with z = (x − median) / scale, which bends outliers back; scale is the distance
     of the quartiles, in deviations of a normal distribution. A category becomes as many zeros and ones as there are.
-    A gap becomes zero, and a further feature says so where the training rows have gaps.
+    A gap becomes zero, and a further feature says so where the training rows have gaps. What is a number, and the names
+    of the categories, are those of all rows: so the features are the same for every split.
 
     >>> cells = {"age": ["20", "30", "", "40"], "ward": ["a", "b", "a", "a"]}
     >>> table, _ = DataTable.of_cells(cells)
@@ -72,17 +89,30 @@ class DataTable:
     columns: tuple[Column, ...]
 
     @classmethod
-    def of_cells(cls, cells: Cells) -> tuple[DataTable, list[str]]:
-        """The columns that can be learned from, and sentences on those that cannot."""
-        found, notes = [], []
+    def of_cells(
+        cls, cells: Cells, said: Sequence[str] = (), ways: Mapping[str, str] | None = None
+    ) -> tuple[DataTable, list[str]]:
+        """The columns that can be learned from, and sentences on those that cannot, after what was ``said`` of some.
+
+        ``ways`` are those in which the numbers of columns are written.
+        """
+        found, notes = [], list(said)
         for name, column in cells.items():
-            kind = _understood(name, column)
+            kind = _understood(name, column, (ways or {}).get(name, ""))
             if isinstance(kind, str):
                 notes.append(kind)
             else:
                 found.append(kind)
         if not found:
-            raise RequestError(f"no column is left to learn from: {' '.join(notes) or 'the table has only its target'}")
+            texts = next((name for name, column in cells.items() if _is_text(column)), None)
+            raise RequestError(
+                f"no column is left to learn from: {' '.join(notes) or 'the table has only its target'}"
+                + (
+                    f" Texts, as in {texts!r}, are read from a .npz of strings: see the guide on texts (docs/text.md)"
+                    if texts is not None
+                    else ""
+                )
+            )
         return cls(tuple(found)), notes
 
     def raw(self, cells: Cells, what: str = "the table") -> Tensor:
@@ -126,19 +156,32 @@ class DataTable:
         return cls(tuple(Column(**{**each, "categories": tuple(each["categories"])}) for each in described))
 
 
-def numbers(cells: Sequence[str]) -> tuple[NDArray[np.float64], list[int]]:
-    """Numbers with NaN for gaps, and the rows that hold something else.
+def present(cell: str) -> bool:
+    """Whether a cell holds anything.
+
+    >>> present(" NA "), present("0")
+    (False, True)
+    """
+    return cell.strip().lower() not in GAPS
+
+
+def numbers(cells: Sequence[str], way: str = "") -> tuple[NDArray[np.float64], list[int]]:
+    """Numbers with NaN for gaps, and the rows that hold something else than numbers that are written in this way.
 
     >>> numbers(["1.5", "NA", "two"])
     (array([1.5, nan, nan]), [2])
     """
-    present = np.array([cell.strip().lower() not in GAPS for cell in cells], bool)
+    there = np.array([present(cell) for cell in cells], bool)
+    if way:
+        cells = [
+            (writing.plain(cell, way) or "no number") if here else "" for cell, here in zip(cells, there, strict=True)
+        ]
     values = np.full(len(cells), np.nan)
     wrong: list[int] = []
     try:
-        values[present] = np.array([cell for cell, there in zip(cells, present, strict=True) if there], float)
+        values[there] = np.array([cell for cell, here in zip(cells, there, strict=True) if here], float)
     except ValueError:
-        for i in np.flatnonzero(present).tolist():
+        for i in np.flatnonzero(there).tolist():
             try:
                 values[i] = float(cells[i])
             except ValueError:
@@ -147,23 +190,57 @@ def numbers(cells: Sequence[str]) -> tuple[NDArray[np.float64], list[int]]:
     return values, sorted(wrong)
 
 
-def _understood(name: str, cells: Sequence[str]) -> Column | str:
+def row_numbers(cells: Cells, ways: Mapping[str, str] | None = None) -> tuple[list[str], list[str]]:
+    """Columns that only number the rows, and sentences on them and on those that may do so.
+
+    They say where a row stands in the file, which tells the target if that is sorted by it, and nothing of new rows.
+
+    >>> row_numbers({"": ["0", "1", "2"], "age": ["40", "31", "40"], "day": ["1", "2", "3"]})[0]
+    ['']
+    """
+    found, notes = [], []
+    for name, column in cells.items():
+        way = (ways or {}).get(name, "")
+        first, wrong = numbers(column[:FEW], way)
+        if wrong or (first != np.round(first)).any():  # most are told by a few rows
+            continue
+        values, wrong = numbers(column, way)
+        if wrong or len(values) < 2 or (values != np.round(values)).any() or len(np.unique(values)) < len(values):
+            continue
+        called = NUMBERED.fullmatch(name.strip().lower()) is not None
+        advice = f"if their order has to do with the target, --drop {shlex.quote(name)}."
+        if called and values.max() - values.min() == len(values) - 1:
+            found.append(name)
+            notes.append(f"The column {name!r}{' (without a name)' * (not name)} numbers the rows and was left out.")
+        elif (np.diff(values) == 1).all():
+            notes.append(f"The column {name!r} counts the rows: {advice}")
+        elif called and len(values) > FEW:
+            notes.append(f"The column {name!r} has a number of its own for each of the rows: {advice}")
+    return found, notes
+
+
+def _is_text(cells: Sequence[str]) -> bool:
+    known = [cell for cell in cells if present(cell)]
+    return sum(len(cell.split()) for cell in known) >= SENTENCE * max(len(known), 1)
+
+
+def _understood(name: str, cells: Sequence[str], way: str) -> Column | str:
     """A column, or why it is left out."""
-    values, wrong = numbers(cells)
-    known = [cell.strip() for cell in cells if cell.strip().lower() not in GAPS]
+    values, wrong = numbers(cells, way)
+    known = [cell.strip() for cell in cells if present(cell)]
     counts = Counter(known)
     if len(counts) < 2 and len(known) in (0, len(cells)):
         return f"The column {name!r} is {'empty' if not known else 'the same in all rows'} and was left out."
     if len(known) - len(wrong) >= MOSTLY * len(known):
         if wrong:
-            Column(name).raw(cells)  # raises, with row and value
+            Column(name, written=way).raw(cells)  # raises, with row and value
         distinct = np.unique(values[~np.isnan(values)])
         merged = len(np.unique(distinct.astype(np.float32))) < len(distinct)
-        return Column(name, offset=float(distinct[len(distinct) // 2]) if merged else 0.0)
+        return Column(name, offset=float(distinct[len(distinct) // 2]) if merged else 0.0, written=way)
     if sum(bool(DATE.match(cell)) for cell in known) >= MOSTLY * len(known):
         raise RequestError(
             f"the column {name!r} holds dates ({known[0]}): give what matters of them as a number (days, the month), "
-            f"or leave it out (--drop {name})"
+            f"or leave it out (--drop {shlex.quote(name)})"
         )
     if len(cells) > FEW and len(counts) > max(NAMES * len(cells), 2):
         return f"The column {name!r} has {len(counts)} different texts in {len(cells)} rows and was left out."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -126,7 +127,8 @@ def _same_columns(trained: DataTable | None, given: DataTable | None) -> None:
         return
     names = [[name for name, _, _ in columns] for columns in (ours, theirs)]
     if (more := [name for name in names[1] if name not in names[0]]) and set(names[0]) <= set(names[1]):
-        raise RequestError(f"the network was trained without the column {more[0]!r}: leave it out (--drop {more[0]})")
+        drop = f"--drop {shlex.quote(more[0])}"
+        raise RequestError(f"the network was trained without the column {more[0]!r}: leave it out ({drop})")
     if names[0] != names[1]:
         raise RequestError(f"the network was trained with the columns {', '.join(names[0])}: give these, in this order")
     name = next(mine[0] for mine, other in zip(ours, theirs, strict=True) if mine != other)

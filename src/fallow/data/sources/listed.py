@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,15 @@ from fallow.data.examples import Examples
 from fallow.data.groups import numbered
 from fallow.data.images import SUFFIXES
 from fallow.data.parts import Parts
-from fallow.data.sources.folder import Found, read_images
-from fallow.data.sources.table import apart
+from fallow.data.sources.folder import SPLITS, Found, read_images
+from fallow.data.sources.table import apart, written
 from fallow.data.tables import Cells, numbers
 from fallow.data.targets import KINDS
 
 LIST = "labels.csv"
 SEVERAL = ";|"  # between the labels of one cell
+PARTED = ("split", "set", "partition", "subset")  # what a column that says the part of each file is called
+PART_OF = {word: part for part, words in SPLITS.items() for word in words}
 
 
 def is_listed(path: Path) -> bool:
@@ -41,10 +45,14 @@ def listed(
 
     One column names files. The others are a label each, 0 or 1; or one of them (``target``, if there are more) holds a
     class, a number, or several labels in a cell (``oedema;fracture``). ``groups`` names a column of what belongs
-    together.
+    together. The source's own parts are those of a column ``split`` (set, partition, subset) of train, val and test, or
+    of the folders train/, val/ and test/ that all files are in.
     """
+    how, _ = written(cells)
     root, cells = path.parent, dict(cells)
     files = cells.pop(_file_column(path, cells))
+    notes: list[str] = []
+    part_of = _parts_of(path, cells, files, {groups, target, str(target).rpartition(":")[0]}, notes)
     belonging = None
     if groups is not None:
         if not isinstance(groups, str):
@@ -52,20 +60,53 @@ def listed(
         if groups not in cells:
             raise unknown(f"column of {path} for groups", groups, cells)
         belonging = cells.pop(groups)
-    names, y, kind = _answers(path, cells, target)
-    notes: list[str] = []
-    images = read_images(
-        root, [Found("train", str(row), root / name) for row, name in enumerate(files)], size, strict, notes
-    )
+    names, y, kind = _answers(path, cells, target, how)
+    found = [Found(part, str(row), root / name) for row, (part, name) in enumerate(zip(part_of, files, strict=True))]
+    images = read_images(root, found, size, strict, notes)
     if images.pixels is None:
         raise RequestError(f"the images of {root} are too many for memory: give a smaller size")
-    rows = [int(found.label) for found in images.found]
-    parts = from_tensors({"train": (torch.zeros(len(rows), 1), y[rows])}, names=names, target=kind)
-    known = parts.notes + notes
-    parts = Parts(Examples(images.pixels, parts.train.y), None, None, parts.target, known, decoded=True)
+    rows = torch.tensor([int(found.label) for found in images.found])
+    places = {part: [i for i, found in enumerate(images.found) if found.part == part] for part in SPLITS}
+    places = {part: place for part, place in places.items() if place}
+    if "train" not in places:
+        raise RequestError(f"none of the training images that {path} names can be read: repair them")
+    answers = {part: (torch.zeros(len(place), 1), y[rows[place]]) for part, place in places.items()}
+    parts = from_tensors(answers, names=names, target=kind)
+    parts.notes += notes
+    parts.decoded = True
+    for part, place in places.items():
+        pixels = images.pixels[place] if len(places) > 1 else images.pixels
+        setattr(parts, part, Examples(pixels, getattr(parts, part).y))
     if belonging is not None:
-        parts.groups = numbered({"train": apart([belonging[row] for row in rows], parts.notes)})
+        whose = apart([belonging[row] for row in rows.tolist()], parts.notes)
+        parts.groups = numbered({part: whose[place] for part, place in places.items()})
     return parts
+
+
+def _parts_of(path: Path, cells: dict[str, Any], files: Sequence[str], meant: set[Any], notes: list[str]) -> list[str]:
+    """The part of every file, as a column says, which is then no label, or the folders; those ``meant`` are others."""
+    for name in [name for name in cells if name.strip().lower() in PARTED and name not in meant]:
+        words = [cell.strip().lower() for cell in cells[name]]
+        if strange := [cell for cell, word in zip(cells[name], words, strict=True) if word not in PART_OF]:
+            if len(strange) < len(words):
+                notes.append(f"The column {name!r} holds {strange[0]!r}, too, and is not taken for the parts.")
+            continue
+        found = [PART_OF[word] for word in words]
+        if "train" not in found:
+            raise RequestError(f"the column {name!r} of {path} names no file for training: write train for some")
+        del cells[name]
+        notes.append(f"The parts are those of the column {name!r}.")
+        return found
+    folders = [Path(os.path.normpath(file)).parent for file in files]
+    above = (
+        len(Path(os.path.commonpath(folders)).parts) if len({folder.is_absolute() for folder in folders}) == 1 else 0
+    )
+    first = [folder.parts[above].lower() if len(folder.parts) > above else "" for folder in folders]
+    found = [PART_OF.get(name, "") for name in first]
+    if not all(found) or "train" not in found:
+        return ["train"] * len(files)
+    notes.append(f"The parts are those of the folders {', '.join(f'{name}/' for name in dict.fromkeys(first))}.")
+    return found
 
 
 def _is_image(root: Path, cell: str) -> bool:
@@ -83,7 +124,9 @@ def _file_column(path: Path, cells: Cells) -> str:
     raise RequestError(f"no column of {path} names images in {path.parent}: give one with their names")
 
 
-def _answers(path: Path, cells: Cells, target: str | None) -> tuple[list[str] | None, NDArray[Any], str | None]:
+def _answers(
+    path: Path, cells: Cells, target: str | None, how: dict[str, str]
+) -> tuple[list[str] | None, NDArray[Any], str | None]:
     """Names, answers and their kind, where that is certain."""
     kind = target if target in KINDS and target not in cells else None
     if target is not None and kind is None:
@@ -97,7 +140,7 @@ def _answers(path: Path, cells: Cells, target: str | None) -> tuple[list[str] | 
     if len(cells) > 1:
         return list(cells), _labels(path, cells), "labels"
     name, column = next(iter(cells.items()))
-    values, wrong = numbers(column)
+    values, wrong = numbers(column, how[name])
     if kind in (None, "labels") and any(mark in cell for cell in column for mark in SEVERAL):
         return *_several(column), "labels"
     if gap := next((row for row, cell in enumerate(column, 1) if not cell.strip()), None):

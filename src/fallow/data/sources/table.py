@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,25 +22,36 @@ from fallow.data.arrays import from_tensors
 from fallow.data.examples import Examples
 from fallow.data.groups import numbered, read_groups
 from fallow.data.parts import Parts
-from fallow.data.tables import GAPS, MOSTLY, Cells, DataTable, numbers
+from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, DataTable, numbers, present, row_numbers
 from fallow.data.targets import KINDS
+from fallow.data.written import decimal, ways
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 TARGETS = ("target", "label", "class", "y")  # what the column to predict is often called
 SPLIT = 3  # examples of a class, for training, validation and test
 SEPARATORS = ",;\t|"
 EXCEL = re.compile(r"\"?sep=(.)\"?")
-DECIMAL = re.compile(r"-?\d*,\d+")  # as many countries write 1.5
 
 
-def table(path: Path, cells: Cells, target: str | None = None, groups: Any = None, drop: Sequence[str] = ()) -> Parts:
+class Sheet(dict[str, list[str]]):
+    """The cells of every column; ``commas`` may be decimal in them, where something else parts the cells."""
+
+    commas = False
+
+
+def table(
+    path: Path, cells: Cells, target: str | None = None, groups: Any = None, drop: str | Sequence[str] = ()
+) -> Parts:
     """Rows of a table: what ``target`` names is predicted from the other columns, but those to ``drop``.
 
     ``target`` may say what the column holds too, ``"grade:numbers"``; without it, a column that is called target,
-    label, class or y. ``groups`` names the column of what belongs together, or is as for arrays.
+    label, class or y. ``groups`` names the column of what belongs together, or is as for arrays. Columns that only
+    number the rows are left out.
     """
+    how, said_of_numbers = written(cells)
     cells = dict(cells)
     name, kind = _target(cells, target, path)
+    drop = to_drop(drop, cells)
     for each in drop:
         if each not in cells:
             raise unknown(f"column of {path} to drop", each, cells)
@@ -47,30 +59,55 @@ def table(path: Path, cells: Cells, target: str | None = None, groups: Any = Non
             raise RequestError(f"{each!r} is what is predicted, and cannot be dropped")
     answers = [answer.strip() for answer in cells.pop(name)]
     belonging = cells.pop(groups) if isinstance(groups, str) and groups in cells else None
-    there = [i for i, answer in enumerate(answers) if answer.lower() not in GAPS]
+    gaps, meant = _gaps(name, answers, kind, how[name])
+    there = [i for i, answer in enumerate(answers) if answer.lower() not in gaps]
     if not there:
         raise RequestError(f"the column {name!r} of {path} is empty: name the one to predict (--target)")
     if isinstance(groups, str) and belonging is None and not expanded(groups).exists():
         raise unknown(f"column of {path} for groups", groups, cells)
-    y = _answers(name, answers, there, kind)
+    y = _answers(name, answers, there, kind, how[name])
     if said := _measured(name, y, kind):
         y, kind = y.astype(np.float64), "numbers"
     if len(np.unique(y)) < 2:
         raise RequestError(f"the column {name!r} of {path} is {answers[there[0]]!r} in all rows: nothing is to predict")
-    kept = {key: [column[i] for i in there] for key, column in cells.items() if key not in drop}
-    found, notes = DataTable.of_cells(kept)
+    counting, said_of_rows = row_numbers({key: column for key, column in cells.items() if key not in drop}, how)
+    said += [note for key, note in said_of_numbers.items() if key == name or (key in cells and key not in drop)]
+    kept = {key: [column[i] for i in there] for key, column in cells.items() if key not in (*drop, *counting)}
+    found, notes = DataTable.of_cells(kept, said_of_rows, how)
     x = found.raw(kept)
     names = [name] if y.dtype.kind == "f" else None
     parts = from_tensors({"train": (torch.zeros(len(x), x.shape[1]), y)}, names=names, target=kind)
-    parts = Parts(Examples(x, parts.train.y), None, None, parts.target, parts.notes + said + notes, table=found)
-    if len(there) < len(answers):
-        parts.notes.append(f"{len(answers) - len(there)} rows without {name!r} were left out.")
+    parts = Parts(Examples(x, parts.train.y), None, None, parts.target, parts.notes + meant + said + notes, table=found)
+    if absent := len(answers) - len(there):
+        held = ", ".join(sorted({answer or "empty" for answer in answers if answer.lower() in gaps}))
+        counted = f"{absent} row{'s' * (absent > 1)} without {name!r} ({held})"
+        parts.notes.append(f"{counted} {'were' if absent > 1 else 'was'} left out.")
     if belonging is not None or groups is not None:
         whose = apart([belonging[i] for i in there], parts.notes) if belonging is not None else read_groups(groups)
         if len(whose) != len(x):
             raise RequestError(f"there are {len(whose)} groups for {len(x)} rows: give one for each, or name a column")
         parts.groups = numbered({"train": whose})
     return parts
+
+
+def to_drop(drop: str | Sequence[str], cells: Cells) -> list[str]:
+    """Names of columns: as they are, or parted by commas, of which a name may have some itself.
+
+    Nothing between commas is the column without a name, if there is one.
+
+    >>> to_drop("length, mm,ward", {"length, mm": [], "ward": []}), to_drop(",", {"": []}), to_drop("a,", {"a": []})
+    (['length, mm', 'ward'], [''], ['a'])
+    """
+    if not isinstance(drop, str):
+        return list(drop)
+    found: list[str] = []
+    pieces = drop.split(",") if drop else []
+    while pieces:
+        ends = range(len(pieces), 0, -1)
+        end = next((end for end in ends if ",".join(pieces[:end]).strip() in cells), 1)
+        found.append(",".join(pieces[:end]).strip())
+        pieces = pieces[end:]
+    return [name for name in dict.fromkeys(found) if name or name in cells]
 
 
 def apart(belonging: Sequence[str], notes: list[str]) -> NDArray[Any]:
@@ -81,7 +118,32 @@ def apart(belonging: Sequence[str], notes: list[str]) -> NDArray[Any]:
     return np.asarray(found)
 
 
-def read_cells(path: Path) -> Cells:
+def written(cells: Cells) -> tuple[dict[str, str], dict[str, str]]:
+    """How the numbers of the columns of a file are written, and sentences on some (see `fallow.data.written.ways`)."""
+    commas = isinstance(cells, Sheet) and cells.commas
+    open_ = {  # the others are as Python writes them, and a file of millions is read without a look at each
+        name: column for name, column in cells.items() if commas or any("," in cell or "%" in cell for cell in column)
+    }
+    known = {name: [cell.strip() for cell in column if present(cell)] for name, column in open_.items()}
+    found, notes = ways(known, commas, MOSTLY)
+    return dict.fromkeys(cells, "") | found, notes
+
+
+def as_trained(cells: Sheet, table: DataTable) -> Cells:
+    """The cells of a new file, to be read as those of training were, however few they are.
+
+    Decimal commas become points in columns that had points in training, where they can be nothing else.
+    """
+    plain = {column.name for column in table.columns if not column.categories and not column.written}
+    if not cells.commas:
+        return cells
+    return {
+        name: [cell.replace(",", ".") for cell in column] if name in plain and decimal(column) else column
+        for name, column in cells.items()
+    }
+
+
+def read_cells(path: Path) -> Sheet:
     """The cells of every column, as text."""
     cells = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path)
     if not cells or not len(next(iter(cells.values()))):
@@ -89,7 +151,7 @@ def read_cells(path: Path) -> Cells:
     return cells
 
 
-def _csv(path: Path) -> Cells:
+def _csv(path: Path) -> Sheet:
     text = _text(path.read_bytes())
     first, _, rest = text.partition("\n")
     if said := EXCEL.fullmatch(first.strip()):  # how Excel is told of a separator
@@ -99,19 +161,19 @@ def _csv(path: Path) -> Cells:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     found = [(reader.line_num, row) for row in reader if row]
     if not found:
-        return {}
+        return Sheet()
     rows = [row for _, row in found]
     head = [name.strip() for name in rows[0]]
     for number, row in found:
         if len(row) != len(head):
             raise RequestError(f"line {number} of {path} has {len(row)} values for {len(head)} columns: correct it")
     columns = list(map(list, zip(*rows[1:], strict=True))) or [[] for _ in head]
-    if separator != ",":
-        columns = [_with_points(column) for column in columns]
     if len(set(head)) < len(head):
         twice = next(name for name in head if head.count(name) > 1)
         raise RequestError(f"{path} has two columns named {twice!r}: give each its own name")
-    return dict(zip(head, columns, strict=True))
+    sheet = Sheet(zip(head, columns, strict=True))
+    sheet.commas = separator != ","
+    return sheet
 
 
 def _text(content: bytes) -> str:
@@ -126,21 +188,13 @@ def _text(content: bytes) -> str:
     return content.decode("latin-1")
 
 
-def _with_points(column: list[str]) -> list[str]:
-    """Decimal commas as points, where all that is written with a comma is such a number."""
-    with_comma = [cell for cell in column if "," in cell]
-    if with_comma and all(DECIMAL.fullmatch(cell.strip()) for cell in with_comma):
-        return [cell.replace(",", ".") for cell in column]
-    return column
-
-
-def _parquet(path: Path) -> Cells:
+def _parquet(path: Path) -> Sheet:
     try:
         from pyarrow import parquet
     except ImportError as error:
         raise RequestError("reading .parquet needs pyarrow: pip install 'fallow[parquet]'") from error
     found = parquet.read_table(path).to_pydict()
-    return {name: ["" if cell is None else str(cell) for cell in column] for name, column in found.items()}
+    return Sheet({name: ["" if cell is None else str(cell) for cell in column] for name, column in found.items()})
 
 
 def _target(cells: Cells, asked: str | None, path: Path) -> tuple[str, str | None]:
@@ -161,6 +215,18 @@ def _target(cells: Cells, asked: str | None, path: Path) -> tuple[str, str | Non
     return usual[0], asked
 
 
+def _gaps(name: str, answers: Sequence[str], kind: str | None, way: str) -> tuple[set[str], list[str]]:
+    """How a missing answer is written: among words, none and null are classes, which is said."""
+    known = [answer for answer in answers if answer.lower() not in GAPS]
+    if kind == "numbers" or 2 * len(numbers(known, way)[1]) <= len(known):
+        return GAPS, []
+    counts = Counter(answer for answer in answers if answer.lower() in WORDS)
+    return GAPS - WORDS, [
+        f"{word!r} in {count} row{'s' * (count > 1)} of {name!r} is taken for a class."
+        for word, count in counts.items()
+    ]
+
+
 def _measured(name: str, y: NDArray[Any], kind: str | None) -> list[str]:
     """Says when whole numbers are counts or measurements: many, and some too rare to be classes that are split."""
     if kind is not None or y.dtype.kind != "i":
@@ -171,10 +237,10 @@ def _measured(name: str, y: NDArray[Any], kind: str | None) -> list[str]:
     return [f"{name!r} has {len(values):,} different values and is taken for a number ({name}:classes says otherwise)."]
 
 
-def _answers(name: str, answers: list[str], there: list[int], kind: str | None) -> NDArray[Any]:
+def _answers(name: str, answers: list[str], there: list[int], kind: str | None, way: str) -> NDArray[Any]:
     """Whole numbers, numbers, or else names of classes; a text among numbers is told with its row."""
     known = [answers[i] for i in there]
-    values, wrong = numbers(known)
+    values, wrong = numbers(known, way)
     measured = len(wrong) <= (1 - MOSTLY) * len(known) and len(set(known)) > MANY
     if wrong and (kind == "numbers" or (kind is None and measured)):
         row = there[wrong[0]]
