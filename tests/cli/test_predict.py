@@ -100,7 +100,10 @@ def test_a_comparison_uses_its_winner(run: Run, cats: Path) -> None:
         (["images", "images/cat/0.png"], "images holds no run"),
         (["strange", "images/cat/0.png"], "strange holds no run"),
         (["half", "images/cat/0.png"], "half has no best.safetensors: the run is not finished: resume it first"),
-        (["old", "images/cat/0.png"], "old is of an older fallow, which did not keep how to normalise: train it again"),
+        (
+            ["old", "images/cat/0.png"],
+            "old was written by an older fallow, which did not record the normalisation: train it again",
+        ),
         (["foreign", "images/cat/0.png"], "foreign trained my.module:net, which is not fallow's own: name it too"),
     ],
 )
