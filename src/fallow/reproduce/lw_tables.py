@@ -125,7 +125,7 @@ def where_fitted(at: Ends) -> list[str]:
         told.append(f"{row} {statistics.mean(gained):+.1f} ± {error:.1f}")
     whole = sum(map(len, base.values()))
     return [
-        f"Where BL has fitted {FITTED:g} % or more, in {len(places)} of {whole} trainings, mean gain and standard error: "
+        f"Where BL has fitted {FITTED:g} % or more, in {len(places)} of {whole} trainings, gain and standard error: "
         f"{', '.join(told)}."
     ]
 
