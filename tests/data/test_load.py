@@ -254,6 +254,9 @@ def test_transparency_is_laid_on_white() -> None:
         (np.array([b"b", b"a", b"b", b"a"]), ["a", "b"]),
         (np.array([[1], [0], [1], [0]], np.uint8), ["0", "1"]),
         (["b", "a", "b", "a"], ["a", "b"]),
+        (np.array(["b", "a", "b", "a"], object), ["a", "b"]),  # as pandas keeps labels
+        (np.array([3, np.int64(-1), 3, -1], object), ["-1", "3"]),
+        (np.array([True, np.False_, True, False], object), ["False", "True"]),
     ],
 )
 def test_labels(y: Any, classes: list[str]) -> None:
@@ -286,6 +289,10 @@ Y = np.arange(6) % 2
         ((X, np.array([["a", "b"]] * 6)), "one label for each"),
         ((X, np.zeros((6, 2, 2))), "one label for each"),
         ((X, 3), "dtype"),
+        ((X, np.array(["a", "b", None] * 2, object)), "y of train is missing in 2 examples .the first is number 2"),
+        ((X, np.array([*"abcd", np.nan, "a"], object)), "y of train is missing in 1 examples .the first is number 4"),
+        ((X, np.array(["a", 1] * 3, object)), "holds numbers and strings: give strings only, or numbers only"),
+        ((X, np.array([{}] * 6, object)), "dtype"),
         ((X, [[1], [1, 2]] * 3), "equal lengths"),
         (((X, np.eye(6)), (X, np.eye(6)[:, :3])), "y of test has shape .6, 3., y of train .6, 6."),
         ((X, Y * 0), "1 class: give two"),
