@@ -81,6 +81,38 @@ def test_rows_of_pixels_are_images() -> None:
     assert found.predict(x[:4]).shape == (4,)
 
 
+def test_predictions_read_examples_as_fit_did() -> None:
+    """Truth values, transparency, channels last: what is scored is what was trained on."""
+    draw = np.random.default_rng(0)
+    truths = draw.random((120, 6)) < 0.5
+    pictures = draw.integers(0, 256, (120, 8, 8, 4), np.uint8)
+    pictures[..., 3] = 200
+    bright = np.where(pictures[..., 0].mean((1, 2)) > 127, "bright", "dark")
+    pictures[bright == "bright", ..., 0] //= 4
+    signals = np.cumsum(draw.normal(size=(120, 3, 16)), 2)
+    for x, y, model in (
+        (truths, np.where(truths[:, 0], "yes", "no"), "mlp"),
+        (pictures, bright, "scnn:width=4"),
+        (pictures[..., :3], bright, "scnn:width=4"),
+        (pictures[..., 0] / 255, bright, "scnn:width=4"),
+        (signals, signals[:, 0, -1] > 0, None),
+    ):
+        found = Classifier(model=model, generations=1, epochs=6, random_state=0, settings={"augment": "none"}).fit(x, y)
+        assert found.score(x, y) == pytest.approx(found.history_[-1]["train_accuracy"], abs=1e-6)
+        assert (found.predict(x[:3]) == found.predict(x)[:3]).all()
+
+
+def test_classes_go_by_their_own_names() -> None:
+    names = np.array(["solo", "duo", "trio"], object)[Y]
+    names[names == "solo"] = "duo"
+    names[0] = "solo"
+    with pytest.raises(RequestError, match="'solo'"):
+        Classifier(val=0.2, **SHORT).fit(X, names)
+    found = Classifier(**SHORT).fit(X, np.array([10, 2, 7])[Y])
+    assert found.target_.names == ("2", "7", "10")
+    assert found.score(X, np.array([10, 2, 7])[Y]) > 0.9
+
+
 def test_several_numbers() -> None:
     x, y = load_diabetes(return_X_y=True)
     found = Regressor(**SHORT).fit(x, np.stack([y, -y], 1)).predict(x)
