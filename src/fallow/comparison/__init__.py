@@ -101,7 +101,7 @@ def compare(
     generations, epochs, batch_size, lr : of the training; what is not given follows from the data.
     metric : what judges and chooses; by default the target's own, accuracy for classes, RMSE for numbers.
     settings : other settings of the training, see :class:`fallow.Settings`.
-    out : the folder of the comparison, by default comparisons/NAME.
+    out : the folder of the comparison, by default comparisons/NAME, or comparisons/NAME-quick.
     engine, address, workers, device : where the runs work, see :func:`fallow.experiment.run`.
     diagnose : the report says why, too.
     transfer_to : other data; every method's features are probed on them, with a verdict against the control.
