@@ -295,7 +295,7 @@ Y = np.arange(6) % 2
         ((X, np.array([{}] * 6, object)), "dtype"),
         ((X, [[1], [1, 2]] * 3), "equal lengths"),
         (((X, np.eye(6)), (X, np.eye(6)[:, :3])), "y of test has shape .6, 3., y of train .6, 6."),
-        ((X, Y * 0), "1 class: give two"),
+        ((X, Y * 0), "1 class, '0': give two"),
         ((np.where(np.arange(6)[:, None] == 4, np.nan, X), Y), "NaN or infinite.*number 4"),
         ((X + np.inf, Y), "NaN or infinite values in 6"),
         ((X + 1e300, Y), "NaN or infinite"),
@@ -573,7 +573,7 @@ def test_masks() -> None:
     assert load((volumes, (torch.rand(20, 4, 5, 6) > 0.5).int())).target.kind == "dense"
     for wrong, says in (
         (y[:, :4], "or masks of 8×6"),
-        (y * 0, "1 class: give two"),
+        (y * 0, "1 class, '0': give two"),
         (y.float() + 0.5, "fractions"),
     ):
         with pytest.raises(RequestError, match=says) as error:

@@ -203,9 +203,8 @@ def index_labels(
     """
     known = np.unique(labels["train"])
     if len(known) < 2:
-        raise RequestError(
-            f"training holds examples of {len(known)} class{'es'[: 2 * (len(known) != 1)]}: give two or more"
-        )
+        found = f"1 class, {_names(known, names)[0]!r}" if len(known) else "no class"
+        raise RequestError(f"training holds examples of {found}: give two or more")
     indices = {}
     for part, values in labels.items():
         strange = np.setdiff1d(values, known)
