@@ -17,6 +17,7 @@ from torch import nn
 
 from fallow.adapters.sklearn import Classifier, Regressor
 from fallow.base.errors import RequestError
+from fallow.data import load
 from fallow.methods import REGISTRY
 
 SHORT: dict[str, Any] = {"generations": 2, "epochs": 4, "random_state": 0}
@@ -79,6 +80,40 @@ def test_rows_of_pixels_are_images() -> None:
     found = Classifier("cutmix", "scnn:width=4", inputs="images", lr=0.05, **small).fit(x[:300], y[:300])
     assert found.shape_ == (1, 8, 8)
     assert found.predict(x[:4]).shape == (4,)
+
+
+def test_predictions_read_examples_as_fit_did() -> None:
+    """Truth values, transparency, channels last: what is scored is what was trained on."""
+    draw = np.random.default_rng(0)
+    truths = draw.random((120, 6)) < 0.5
+    pictures = draw.integers(0, 256, (120, 8, 8, 4), np.uint8)
+    pictures[..., 3] = 200
+    bright = np.where(pictures[..., 0].mean((1, 2)) > 127, "bright", "dark")
+    pictures[bright == "bright", ..., 0] //= 4
+    signals = np.cumsum(draw.normal(size=(120, 3, 16)), 2)
+    for x, y, model in (
+        (truths, np.where(truths[:, 0], "yes", "no"), "mlp"),
+        (pictures, bright, "scnn:width=4"),
+        (pictures[..., :3], bright, "scnn:width=4"),
+        (pictures[..., 0] / 255, bright, "scnn:width=4"),
+        (signals, signals[:, 0, -1] > 0, None),
+    ):
+        found = Classifier(model=model, generations=1, epochs=6, random_state=0, settings={"augment": "none"}).fit(x, y)
+        trained_on = load((x, y), val=0.0, test=0.0).train.x
+        assert np.allclose(found.predict_proba(x), found.model_(trained_on).softmax(1).detach())
+        assert np.allclose(found.predict_proba(x[:3]), found.predict_proba(x)[:3])
+        assert found.score(x, y) > 0.7
+
+
+def test_classes_go_by_their_own_names() -> None:
+    names = np.array(["solo", "duo", "trio"], object)[Y]
+    names[names == "solo"] = "duo"
+    names[0] = "solo"
+    with pytest.raises(RequestError, match="'solo'"):
+        Classifier(val=0.2, **SHORT).fit(X, names)
+    found = Classifier(**SHORT).fit(X, np.array([10, 2, 7])[Y])
+    assert found.target_.names == ("2", "7", "10")
+    assert found.score(X, np.array([10, 2, 7])[Y]) > 0.9
 
 
 def test_several_numbers() -> None:

@@ -279,7 +279,7 @@ def test_no_data(run: Run) -> None:
         ("bare", "holds no images"),
         ("synthetic:alhpa=1", "did you mean 'alpha'?"),
         ("text.txt", "is of an unknown kind"),
-        ("alone.npz", "examples of 1 class: give two or more"),
+        ("alone.npz", "examples of 1 class, '0': give two or more"),
         ("scarce.npz", "class '1' has 2 of the 3 examples that training, validation, test need"),
     ],
 )
@@ -297,7 +297,7 @@ def test_a_folder_of_one_class(compare: Run, images: Path) -> None:
     for path in (images / "dog").iterdir():
         path.unlink()
     (images / "dog").rmdir()
-    assert "examples of 1 class: give two or more" in compare(images, "--out", "out").refused()
+    assert "examples of 1 class, 'cat': give two or more" in compare(images, "--out", "out").refused()
 
 
 def test_fewer_images_than_classes_times_splits(compare: Run, images: Path) -> None:

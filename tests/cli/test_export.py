@@ -107,6 +107,25 @@ def test_the_verb(run: Run, digits: Path) -> None:
     assert Path("small.pt2").exists()
 
 
+def test_the_model_of_a_table_says_what_it_takes(run: Run, tmp_path: Path) -> None:
+    rows = [f"{20 + i if i % 7 else ''},{'ab'[i % 2]},{'yes' if i % 4 < 2 else 'no'}" for i in range(60)]
+    Path("wards.csv").write_text("\n".join(["age,ward,ill", *rows]))
+    run("train", "wards.csv", "--target", "ill", "--epochs", 1, "--generations", 1, "--out", "run").done()
+    said = run("export", "run", "--to", "wards.pt2").done()
+    assert "encoded features of a table's rows in, probabilities out" in said
+    extra = {"fallow.json": ""}
+    program = torch.export.load("wards.pt2", extra_files=extra).module()
+    about, predictor = json.loads(extra["fallow.json"]), Predictor("run")
+    assert about["input"] == "encoded features of a table's rows"
+    assert about["features"] == ["age", "ward=a", "ward=b", "age is missing"]
+    assert predictor.table is not None
+    gap = predictor.table.encode(predictor.table.raw({"age": [""], "ward": ["b"]}))
+    assert dict(zip(about["features"], gap[0].tolist(), strict=True)) == {
+        "age": 0, "ward=a": 0, "ward=b": 1, "age is missing": 1,
+    }  # fmt: skip
+    assert program(gap).shape == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [

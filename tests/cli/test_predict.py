@@ -96,13 +96,14 @@ def test_a_comparison_uses_its_winner(run: Run, cats: Path) -> None:
         (["run", "run/metrics.jsonl"], "metrics.jsonl is of an unknown kind"),
         (["run", "broken.png"], "broken.png cannot be read as an image"),
         (["run", "text.png"], "text.png cannot be read as an image"),
-        (["gone", "images/cat/0.png"], "gone holds no run, or its run.json is damaged: give the folder of a run"),
+        (["gone", "images/cat/0.png"], "there is no folder gone: give the folder of a run, or of a complete"),
+        (["mine", "images/cat/0.png"], "there is no folder mine: did you mean mine-quick?"),
         (["images", "images/cat/0.png"], "images holds no run"),
         (["strange", "images/cat/0.png"], "strange holds no run"),
         (["half", "images/cat/0.png"], "half has no best.safetensors: the run is not finished: resume it first"),
         (
             ["old", "images/cat/0.png"],
-            "old was written by an older fallow, which did not record the normalisation: train it again",
+            "old was written by an older fallow, which did not record the normalisation: train it",
         ),
         (["foreign", "images/cat/0.png"], "foreign trained my.module:net, which is not fallow's own: name it too"),
     ],
@@ -121,6 +122,7 @@ def test_what_cannot_be_predicted(words: list[str], answer: str, run: Run) -> No
     Path("broken.png").write_bytes(Path("images/cat/0.png").read_bytes()[:60])
     Path("text.png").write_text("hello")
     Path("empty").mkdir()
+    Path("mine-quick").mkdir()
     assert answer in run("predict", *words).refused()
 
 

@@ -7,12 +7,17 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch.utils.data import TensorDataset
 
 import fallow
 from fallow.base.errors import RequestError
 from fallow.comparison import execute
+from fallow.comparison.memory import keep
 from fallow.comparison.plan import Plan
+from fallow.data import load
 from fallow.experiment import State
 from tests.comparison.small import MODEL, arrays, plan, ran, results
 
@@ -64,3 +69,48 @@ def test_defaults_and_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     with pytest.raises(RequestError, match="unknown method 'sael': did you mean 'seal'"):
         fallow.compare("digits", "sael")
+
+
+def test_arrays_in_memory_are_kept_for_the_runs_and_for_another_day(tmp_path: Path) -> None:
+    small: dict[str, Any] = {
+        "models": [MODEL], "seeds": 2, "generations": 2, "epochs": 1, "batch_size": 16, "workers": 1,
+    }  # fmt: skip
+    file = arrays(tmp_path / "arrays.npz")
+    with np.load(file) as held:
+        x, y = held["x"], held["y"]
+    out = tmp_path / "out"
+    done = fallow.compare((x, y), "ema", **small, out=out)
+    other = fallow.compare(file, "ema", **small, out=tmp_path / "other").folder
+    assert [row | {"folder": ""} for row in results(out)] == [row | {"folder": ""} for row in results(other)]
+    kept = (out / "arrays.npz").stat().st_mtime_ns
+    again = fallow.compare((torch.from_numpy(x), y.tolist()), "ema", **small, out=out)
+    assert len(again.runs) == len(done.runs)
+    assert (out / "arrays.npz").stat().st_mtime_ns == kept
+    with pytest.raises(RequestError, match="holds a comparison of other data: choose another out"):
+        fallow.compare((x, 1 - y), "ema", **small, out=out)
+
+
+def test_arrays_are_kept_as_they_are_read(tmp_path: Path) -> None:
+    asked, draw = Plan(data=("arrays",)), np.random.default_rng(0)
+    y = np.array(["b", "a"] * 10, object)
+    ambiguous = torch.from_numpy(draw.integers(0, 256, (20, 3, 8, 4), np.uint8))
+    for x in (ambiguous, ambiguous.numpy(), draw.normal(size=(20, 5)) < 0, np.array(["yes", "no"] * 10)):
+        kept, given = load(keep((x, y), asked, tmp_path)), load((x, y))
+        assert (kept.shape, kept.classes, kept.content()) == (given.shape, given.classes, given.content())
+    parts = (ambiguous, y), (ambiguous[:5], y[:5])
+    assert load(keep(parts, asked, tmp_path)).content() == load(parts).content()
+
+
+def test_what_cannot_be_kept_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    x, y = torch.zeros(20, 3), torch.arange(20) % 2
+    for data, says in (
+        (load((x, y)), "divided already"),
+        (TensorDataset(x, y), "is a TensorDataset that .* numpy.savez"),
+        ({"x": x, "y": y}, "is a dict that"),
+        ((x, y[:5]), "20 examples but 5 labels"),
+    ):
+        with pytest.raises(RequestError, match=says):
+            fallow.compare(data, "ema", out=tmp_path / "out")  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="by name"):
+        fallow.compare((x, y), "maml", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

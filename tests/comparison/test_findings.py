@@ -12,6 +12,7 @@ import pytest
 
 from fallow.comparison.findings import Findings, Setting, find, judge
 from fallow.comparison.race import ACCURACY, Rules, Runner
+from fallow.comparison.yardsticks import Measured, said
 from fallow.evaluate.metrics import NUMBERS
 from fallow.evaluate.race import repeated_interval, sequential_p, visible
 from fallow.evaluate.statistics import holm
@@ -339,3 +340,25 @@ def test_a_few_settings_have_no_tree() -> None:
     few = found(many(4, normal=0.8, long=0.85, llf=0.9)).across
     assert few is not None
     assert few.tree is None
+
+
+def test_a_yardstick_that_is_not_beaten_is_named_beside_the_network_it_is_held_against() -> None:
+    """Both are chosen on validation: another network may be above it, which the sentence does not deny."""
+
+    def learner(name: str, test: float) -> Measured:
+        return Measured("data", name, [test] * 4, [test] * 4, [None] * 4, [{}] * 4)
+
+    settings = found(NORMAL, LONG, runs("restart", 0.91, val=0.95), runs("ema", 0.95, val=0.9)).settings
+    low, logistic = learner("majority", 0.5), learner("logistic", 0.938)
+    held = "On data, restart, the best network on validation, does not beat logistic (93.8 %), which takes seconds."
+    assert said(settings, [low, logistic]) == [held]
+    assert said(settings, [low]) == []
+    high = learner("majority", 0.93)
+    assert said(settings, [high, logistic]) == [held]  # ema beats the majority
+    plain = "On data, no network beats even the majority (96.0 %), which looks at no example."
+    assert said(settings, [learner("majority", 0.96)]) == [plain]
+    assert said(settings, [learner("majority", 0.96), learner("logistic", 0.97)]) == [
+        held.replace("93.8", "97.0"), plain,
+    ]  # fmt: skip
+    two = [*settings, replace(settings[0], model="scnn")]
+    assert [sentence.partition(", ")[0] for sentence in said(two, [logistic])] == ["On data (mlp)", "On data (scnn)"]

@@ -299,7 +299,7 @@ def test_folders_that_cannot_be_used(data: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="full holds other files and no comparison"):
         ran(asked, tmp_path / "full")
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.tex"]
-    with pytest.raises(RequestError, match="examples of 1 class: give two or more"):
+    with pytest.raises(RequestError, match="examples of 1 class, '0': give two or more"):
         ran(plan(arrays(tmp_path / "one.npz", classes=1)), tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

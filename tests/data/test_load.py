@@ -254,6 +254,9 @@ def test_transparency_is_laid_on_white() -> None:
         (np.array([b"b", b"a", b"b", b"a"]), ["a", "b"]),
         (np.array([[1], [0], [1], [0]], np.uint8), ["0", "1"]),
         (["b", "a", "b", "a"], ["a", "b"]),
+        (np.array(["b", "a", "b", "a"], object), ["a", "b"]),  # as pandas keeps labels
+        (np.array([3, np.int64(-1), 3, -1], object), ["-1", "3"]),
+        (np.array([True, np.False_, True, False], object), ["False", "True"]),
     ],
 )
 def test_labels(y: Any, classes: list[str]) -> None:
@@ -286,9 +289,13 @@ Y = np.arange(6) % 2
         ((X, np.array([["a", "b"]] * 6)), "one label for each"),
         ((X, np.zeros((6, 2, 2))), "one label for each"),
         ((X, 3), "dtype"),
+        ((X, np.array(["a", "b", None] * 2, object)), "y of train is missing in 2 examples .the first is number 2"),
+        ((X, np.array([*"abcd", np.nan, "a"], object)), "y of train is missing in 1 examples .the first is number 4"),
+        ((X, np.array(["a", 1] * 3, object)), "holds numbers and strings: give strings only, or numbers only"),
+        ((X, np.array([{}] * 6, object)), "dtype"),
         ((X, [[1], [1, 2]] * 3), "equal lengths"),
         (((X, np.eye(6)), (X, np.eye(6)[:, :3])), "y of test has shape .6, 3., y of train .6, 6."),
-        ((X, Y * 0), "1 class: give two"),
+        ((X, Y * 0), "1 class, '0': give two"),
         ((np.where(np.arange(6)[:, None] == 4, np.nan, X), Y), "NaN or infinite.*number 4"),
         ((X + np.inf, Y), "NaN or infinite values in 6"),
         ((X + 1e300, Y), "NaN or infinite"),
@@ -566,7 +573,7 @@ def test_masks() -> None:
     assert load((volumes, (torch.rand(20, 4, 5, 6) > 0.5).int())).target.kind == "dense"
     for wrong, says in (
         (y[:, :4], "or masks of 8×6"),
-        (y * 0, "1 class: give two"),
+        (y * 0, "1 class, '0': give two"),
         (y.float() + 0.5, "fractions"),
     ):
         with pytest.raises(RequestError, match=says) as error:

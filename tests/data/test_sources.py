@@ -514,7 +514,7 @@ def test_folders_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="holds no images"):
         load(tmp_path)
     Image.new("L", (4, 4)).save(tmp_path / "a" / "1.png")
-    with pytest.raises(RequestError, match="1 class: give two"):
+    with pytest.raises(RequestError, match="1 class, 'a': give two"):
         load(tmp_path)
     (tmp_path / "b").mkdir()
     with pytest.raises(RequestError, match=r"class 'b' .* has 0 images"):

@@ -15,6 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from fallow.data import Data, load
 from fallow.evaluate.heads import principal
+from fallow.evaluate.metrics import labels_f1
 from fallow.models import build, forest
 from fallow.models.forest import Forest
 from fallow.models.lite0 import published
@@ -107,6 +108,23 @@ def test_labels(several: Data) -> None:
     for name, least in (("logistic", 0.97), ("k-NN", 0.85), ("extra trees", 0.95), ("boosted trees", 0.9)):
         assert found[name].metrics["test"]["macro-auroc"] > least
         assert several.target.decode(found[name].outputs["test"])[:, 2].max() < 0.1  # nobody has the third
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_labels_are_given_about_as_often_as_they_are_there(seed: int) -> None:
+    """AUROC does not see that a heavy penalty leaves every probability below one half; the loss does."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(160, 10))
+    y = (x @ draw.normal(size=(10, 4)) + draw.normal(size=(160, 4)) > 2).astype(np.int64)
+    data = load((x, y), seed=seed)
+    (found,) = (each for each in yardsticks(data) if each.name == "logistic")
+    said, truth = data.target.decode(found.outputs["test"]).numpy() >= 0.5, found.outputs["test_y"].numpy()
+    theirs = [
+        LogisticRegression().fit(data.train.x.numpy(), column).predict(data.test.x.numpy())
+        for column in data.train.y.T.numpy()
+    ]
+    assert said.sum() > 0.7 * truth.sum()
+    assert labels_f1(said, truth) > labels_f1(np.stack(theirs, 1), truth) - 0.1
 
 
 @pytest.mark.parametrize("kind", ["digits", "diabetes", "several"])

@@ -12,14 +12,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import Self
 
 from fallow.data import load
 from fallow.data.given import shaped
+from fallow.data.layout import layout, numeric
 from fallow.training.fit import fit
 
 BATCH = 1024  # examples at a time in a prediction
+AXES = {1: "features", 2: "signals", 3: "images"}  # what examples of so many axes were read as; volumes have four
 
 
 class _Estimator(BaseEstimator):
@@ -61,6 +63,7 @@ class _Estimator(BaseEstimator):
         options: dict[str, Any] = {"seed": seed, "device": self.device} | asked | (self.settings or {})
         result = fit(copy.deepcopy(self.model), data, self.method, **options)
         result.model.load_state_dict(result.best_state())
+        self.row_ = x.shape[1:]
         self.shape_, self.target_, self.history_ = data.shape, data.target, result.history
         self.model_ = result.model.cpu().double().eval()
 
@@ -68,8 +71,18 @@ class _Estimator(BaseEstimator):
     def _decoded(self, X: Any) -> NDArray[Any]:
         """What the network says of every example, in the target's terms."""
         check_is_fitted(self)
-        x = shaped(validate_data(self, X, reset=False, allow_nd=True), self.shape_)
+        x = self._read(validate_data(self, X, reset=False, allow_nd=True))
         return self.target_.decode(torch.cat([self.model_(part) for part in x.split(BATCH)])).numpy()
+
+    def _read(self, X: NDArray[Any]) -> Tensor:
+        """Examples that look like those that were fitted are read as they were, others as a Predictor reads them."""
+        x = numeric(X, "X")
+        if x.shape[1:] != self.row_:
+            return shaped(x, self.shape_)
+        laid = layout({"train": x}, [], as_=AXES.get(len(self.shape_)))["train"]  # what fit saw in them, not guessed
+        if tuple(laid.shape[1:]) != self.shape_:
+            raise ValueError(f"X was read as examples of shape {tuple(laid.shape[1:])}: fit's were of {self.shape_}")
+        return laid
 
 
 class Classifier(ClassifierMixin, _Estimator):
@@ -108,10 +121,10 @@ class Classifier(ClassifierMixin, _Estimator):
         """Train a network from the start."""
         X, y = validate_data(self, X, y, allow_nd=True)
         check_classification_targets(y)
-        self.classes_, places = np.unique(y, return_inverse=True)
+        self.classes_ = np.unique(y)
         if len(self.classes_) == 1:
             raise ValueError(f"there is only 1 class, {self.classes_[0]}: give examples of another")
-        self._train(X, places, "classes")
+        self._train(X, y, "classes")  # in the order of classes_, and messages name them
         return self
 
     def predict_proba(self, X: Any) -> NDArray[Any]:

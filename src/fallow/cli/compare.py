@@ -97,7 +97,7 @@ def compare(
     diagnose: Annotated[
         bool, typer.Option("--diagnose", help="also say why in the report: curvature, depth, margins, flatness")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="the comparison's folder; default: comparisons/NAME")] = None,
+    out: Annotated[Path | None, typer.Option(help="the comparison's folder; default: comparisons/NAME[-quick]")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Compare methods on DATA at equal compute, and say with statistics which helps.

@@ -21,13 +21,15 @@ def export(
 ) -> None:
     """Write a trained model as one file that needs no fallow: raw examples in, probabilities or numbers out.
 
-    Scaling and resizing are inside, a batch may have any size, and the names of the classes are in the metadata.
+    Scaling and resizing are inside, a batch may have any size, and the names of the classes are in the metadata. The
+    model of a table takes encoded features, since no graph reads text: the metadata say which, and how they are made.
     """
-    from fallow.training.export import export
+    from fallow.training.export import written
 
-    path = export(run, to, format=format, weights=weights, model=model)
+    path, about = written(run, to, format, weights, model)
 
     def report() -> None:
-        print(f"{path} ({path.stat().st_size / 1e6:.1f} MB): raw examples in, answers out; any batch size")
+        size = f"{path.stat().st_size / 1e6:.1f} MB"
+        print(f"{path} ({size}): {about['input']} in, {about['output']} out; any batch size")
 
     answer({"file": str(path), "bytes": path.stat().st_size}, as_json, report)

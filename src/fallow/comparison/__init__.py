@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ Names = str | Sequence[str]
 
 
 def compare(
-    data: Names | Path,
+    data: Names | Path | tuple[Any, ...],
     methods: Names | Method = METHODS,
     *,
     models: Names = (),
@@ -77,7 +78,8 @@ def compare(
 
     Parameters
     ----------
-    data : bundled names or paths, one or more.
+    data : bundled names or paths, one or more; or arrays, (x, y), or (train, test) or (train, val, test) of such pairs,
+        which are kept in the folder as arrays.npz.
     methods, models : names with settings, in a list or in one text: ``"llf,seal:scale=0.1"``. The controls belong to
         every comparison; without models, one that fits the data.
     seeds, seed : the most that may be spent on a method (20; 4 with ``quick``), and the first of them.
@@ -99,16 +101,19 @@ def compare(
     generations, epochs, batch_size, lr : of the training; what is not given follows from the data.
     metric : what judges and chooses; by default the target's own, accuracy for classes, RMSE for numbers.
     settings : other settings of the training, see :class:`fallow.Settings`.
-    out : the folder of the comparison, by default comparisons/NAME.
+    out : the folder of the comparison, by default comparisons/NAME, or comparisons/NAME-quick.
     engine, address, workers, device : where the runs work, see :func:`fallow.experiment.run`.
     diagnose : the report says why, too.
     transfer_to : other data; every method's features are probed on them, with a verdict against the control.
     watch : called with the experiment's state several times a second.
 
     """
+    from fallow.comparison.memory import NAME, in_memory, keep
+
+    given = in_memory(data)
     own = {"generations": generations, "epochs": epochs, "batch_size": batch_size, "lr": lr, "metric": metric}
     plan = Plan(
-        data=tuple(map(str, (data,) if isinstance(data, str | Path) else data)),
+        data=(NAME,) if given else tuple(map(str, (data,) if isinstance(data, str | Path) else data)),
         methods=_names(methods),
         models=_names(models),
         seeds=seeds if seeds is not None else QUICK_SEEDS if quick else SEEDS,
@@ -138,6 +143,8 @@ def compare(
         settings=own | (settings or {}),
     )
     where = Path(out) if out is not None else default_folder(plan)
+    if given:
+        plan = dataclasses.replace(plan, data=(keep(data, plan, where),))
     return execute(
         plan, where, engine=engine, address=address, workers=workers, device=device, diagnose=diagnose,
         transfer_to=(transfer_to,) if isinstance(transfer_to, str) else transfer_to, watch=watch,

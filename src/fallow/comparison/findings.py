@@ -157,7 +157,7 @@ class Findings:
     settings: list[Setting]
     across: Across | None
     winner: Runner | None  # the best run on validation, of the best method on validation
-    beaten: list[str] = field(default_factory=list)  # sentences on settings where no network beats a yardstick
+    beaten: list[str] = field(default_factory=list)  # sentences on settings where a yardstick is not beaten
 
     @property
     def sentence(self) -> str:

@@ -165,7 +165,7 @@ def _load(source: str, options: str, seed: int, version: str) -> Any:
     return read(source, seed, json.loads(options))
 
 
-def read(source: str, seed: int, options: dict[str, Any]) -> Any:
+def read(source: Any, seed: int, options: dict[str, Any]) -> Any:
     """The data of a seed; with ``rest``, the images whose labels are not kept stay as unlabelled ones.
 
     With ``folds``, so many seeds one after another are the folds of one partition; ``keep`` keeps so many of the

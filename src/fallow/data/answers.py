@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fallow.base.errors import RequestError
 from fallow.data.targets import Classes, Dense, Labels, Numbers, Target
 
 MANY, FEW = 20, 5  # more values than this, of which each has fewer examples than that on average, are no classes
+PLAIN: dict[str, Any] = {"strings": str, "bytes": bytes, "numbers": (Number, np.bool_)}  # that objects may be
 
 
 def understand(
@@ -58,6 +60,8 @@ def array_of(y: Any, what: str, size: tuple[int, ...]) -> NDArray[Any]:
         array = np.asarray(held)
     except ValueError as error:  # rows of unequal lengths
         raise RequestError(f"{what} is not an array ({error}): give rows of equal lengths") from error
+    if array.dtype.kind == "O" and array.ndim > 0:
+        array = _plain(array, what)
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8", "replace")
     if array.dtype.kind not in "biufU" or array.ndim == 0:
@@ -73,6 +77,26 @@ def array_of(y: Any, what: str, size: tuple[int, ...]) -> NDArray[Any]:
         axis = next((axis for axis in (1, array.ndim - 1) if array.shape[axis] == 1), None)
         array = array if axis is None else array.squeeze(axis)
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+
+
+def _plain(array: NDArray[Any], what: str) -> NDArray[Any]:
+    """An array of objects, as pandas keeps labels, as what its items are; only of one kind, strings or numbers."""
+    items = array.ravel().tolist()
+    rows = [place * len(array) // len(items) for place, item in enumerate(items) if _lacking(item)]
+    if rows:
+        raise RequestError(
+            f"{what} is missing in {len(set(rows))} examples (the first is number {rows[0]}): "
+            "fill it in, or leave those examples out"
+        )
+    kinds = {next((name for name, kind in PLAIN.items() if isinstance(i, kind)), type(i).__name__) for i in items}
+    if len(kinds) > 1:
+        raise RequestError(f"{what} holds {' and '.join(sorted(kinds))}: give strings only, or numbers only")
+    return np.array(items).reshape(array.shape) if kinds <= PLAIN.keys() else array
+
+
+def _lacking(item: Any) -> bool:
+    """Whether an item stands for none: None, NaN, or what pandas has for them."""
+    return item is None or (isinstance(item, float) and item != item) or type(item).__name__ in ("NAType", "NaTType")
 
 
 def kind_of(y: NDArray[Any], what: str, size: tuple[int, ...]) -> str:
@@ -179,9 +203,8 @@ def index_labels(
     """
     known = np.unique(labels["train"])
     if len(known) < 2:
-        raise RequestError(
-            f"training holds examples of {len(known)} class{'es'[: 2 * (len(known) != 1)]}: give two or more"
-        )
+        found = f"1 class, {_names(known, names)[0]!r}" if len(known) else "no class"
+        raise RequestError(f"training holds examples of {found}: give two or more")
     indices = {}
     for part, values in labels.items():
         strange = np.setdiff1d(values, known)

@@ -24,6 +24,7 @@ from torch.nn import functional
 from fallow.base.errors import RequestError, WorkError, first_line, unknown
 from fallow.base.files import dumps, write
 from fallow.data.normalise import normalise, resized
+from fallow.data.tables import DataTable
 from fallow.data.targets import Target
 from fallow.models.scaled import Scaled
 from fallow.training.predict import Predictor
@@ -84,8 +85,8 @@ def export(
     says, else ONNX. Without ``to``, the file is ``model.onnx`` or ``model.pt2`` in the run's folder. ``model`` is for
     networks that are not fallow's own, as for :class:`fallow.Predictor`.
 
-    A model of a table takes its features as :class:`fallow.Predictor` prepares them, since no graph reads text; how
-    they are prepared is in the metadata.
+    A model of a table takes its features as :class:`fallow.Predictor` prepares them, since no graph reads text; their
+    names, and how they are prepared, are in the metadata.
 
     >>> import fallow, tempfile
     >>> folder = tempfile.mkdtemp() + "/run"
@@ -94,6 +95,13 @@ def export(
     >>> program(fallow.data.load("digits").test.x[:1]).argmax(1)
     tensor([5])
     """
+    return written(run, to, format, weights, model)[0]
+
+
+def written(
+    run: str | Path, to: str | Path | None, format: str | None, weights: str, model: nn.Module | str | None
+) -> tuple[Path, dict[str, Any]]:
+    """The file that was written, and its description."""
     path, chosen = _asked(Path(run), to, format)
     predictor = Predictor(run, weights, model)
     if not isinstance(predictor.scaled, Scaled):
@@ -107,9 +115,9 @@ def export(
     about = description(predictor)
     with _quiet():
         program = exported(answers, examples)
-        written = _onnx(program, examples, about) if chosen == "onnx" else _torch(program, about)
-    write(path, written)
-    return path
+        content = _onnx(program, examples, about) if chosen == "onnx" else _torch(program, about)
+    write(path, content)
+    return path, about
 
 
 def exported(answers: Answers, examples: Tensor) -> torch.export.ExportedProgram:
@@ -122,15 +130,28 @@ def exported(answers: Answers, examples: Tensor) -> torch.export.ExportedProgram
 
 def description(predictor: Predictor) -> dict[str, Any]:
     """What a reader of the file must know: how an example looks, and what the numbers of an answer mean."""
-    kind = predictor.target.kind
+    kind, table = predictor.target.kind, predictor.table
+    numbers = "numbers as the data hold them" if table is None else "encoded features of a table's rows"
     found = {
-        "input": "bytes, 0 to 255" if predictor.pictures else "numbers as the data hold them",
+        "input": "bytes, 0 to 255" if predictor.pictures else numbers,
         "shape": list(predictor.shape),
         "output": "numbers in their own units" if kind == "numbers" else "probabilities",
         "kind": kind,
         "names": list(predictor.target.names),
     }
-    return found | ({"table": predictor.table.describe()} if predictor.table is not None else {})
+    return found | ({"features": features(table), "table": table.describe()} if table is not None else {})
+
+
+def features(table: DataTable) -> list[str]:
+    """What the features of an encoded row are, in their order: numbers, categories, then what is missing.
+
+    >>> table, _ = DataTable.of_cells({"ward": ["a", "b", "a"], "age": ["20", "30", "40"]})
+    >>> features(table)
+    ['age', 'ward=a', 'ward=b']
+    """
+    numbers = [column.name for column in table.columns if not column.categories]
+    chosen = [f"{column.name}={category}" for column in table.columns for category in column.categories]
+    return numbers + chosen + [f"{column.name} is missing" for column in table.columns if column.gaps]
 
 
 def _asked(run: Path, to: str | Path | None, format: str | None) -> tuple[Path, str]:

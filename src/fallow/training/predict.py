@@ -184,6 +184,10 @@ def _learner(kept: Any, file: Path) -> nn.Module:
 
 
 def _read(folder: Path) -> dict[str, Any]:
+    if not folder.exists():
+        quick = folder.with_name(f"{folder.name}-quick")  # where compare --quick works
+        meant = f"did you mean {quick}?" if quick.is_dir() else "give the folder of a run, or of a complete comparison"
+        raise RequestError(f"there is no folder {folder}: {meant}")
     try:
         record = json.loads((folder / "run.json").read_text("utf-8"))
         if _sound(record):
