@@ -562,3 +562,11 @@ def test_a_file_that_is_damaged_later(tmp_path: Path, monkeypatch: pytest.Monkey
     damage(tmp_path / "b" / "3.png", "truncated")
     with pytest.raises(WorkError, match=r"3\.png cannot be read"):
         list(stream(data.train, data, batch_size=4, seed=0).epoch(0))
+
+
+def test_a_folder_around_the_class_folders(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "wrap" / "pack" / name).mkdir(parents=True)
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "wrap" / "pack" / name / "0.png")
+    with pytest.raises(RequestError, match=r"wrap holds a single folder, pack, .* did you mean .*pack\?"):
+        load(tmp_path / "wrap")

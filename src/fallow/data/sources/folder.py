@@ -123,6 +123,10 @@ def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
     if not classes:
         loose = any(entry.suffix.lower() in SUFFIXES for entry in base.iterdir())
         raise RequestError(f"{base} has {'images but ' * loose}no class folders: {LAYOUT}")
+    only = classes[0]
+    loose = any(entry.suffix.lower() in SUFFIXES for entry in only.iterdir())
+    if len(classes) == 1 and len(folders_in(only)) > 1 and not loose:
+        raise RequestError(f"{base} holds a single folder, {only.name}, and that holds others: did you mean {only}?")
     images: dict[str, list[Path]] = {}
     others = strange = 0
     for place in classes:
