@@ -98,7 +98,7 @@ def test_what_cannot_be_measured_is_named_and_the_rest_is_measured(runs) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nowhere"], "holds no run"),
+        (["nowhere"], "there is no folder nowhere"),
         (["RUN", "--what", "dpeth"], "did you mean 'depth'"),
         (["RUN", "--weights", "first"], "last or best"),
         (["RUN", "RUN"], "is given twice"),

@@ -244,7 +244,7 @@ def _indices(known: NDArray[Any], kind: str, names: Sequence[str] | None) -> NDA
     if known.ndim > 1 or (present != present.round()).any():
         raise RequestError(f"y of train has shape {known.shape} or fractions: give one class index for each example")
     if len(present) < 2:
-        raise RequestError("training holds examples of 1 class: give two or more")
+        raise RequestError(f"training holds examples of 1 class, {int(present[0])}: give two or more")
     if present[0] < 0 or (names is not None and present[-1] >= len(names)):
         raise RequestError(
             f"the labels go from {int(present[0])} to {int(present[-1])}: "

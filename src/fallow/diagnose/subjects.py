@@ -19,7 +19,7 @@ from fallow.data.normalise import normalise, resized
 from fallow.data.targets import Numbers, Target
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
-from fallow.training.predict import Predictor
+from fallow.training.predict import Predictor, check_exists
 
 # what did not race, by the names that `fallow.comparison` gives: trials of settings, fewer labels, the winner on all
 UNRACED = re.compile(r".*-trial\d+-(short|whole)|.*-labels\d+|winner")
@@ -122,6 +122,7 @@ def _seed(folder: Path) -> int:
 
 def record_of(folder: Path) -> dict[str, Any]:
     """What a run's folder says of it."""
+    check_exists(folder)
     try:
         record = json.loads((folder / "run.json").read_text("utf-8"))
         if isinstance(record["settings"]["seed"], int) and {"method", "data", "model"} <= record.keys():

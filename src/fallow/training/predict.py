@@ -183,11 +183,16 @@ def _learner(kept: Any, file: Path) -> nn.Module:
         raise RequestError(f"{file} and its record do not fit each other: train it again") from error
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def check_exists(folder: Path) -> None:
+    """Refuse a run's folder that is not there."""
     if not folder.exists():
         quick = folder.with_name(f"{folder.name}-quick")  # where compare --quick works
         meant = f"did you mean {quick}?" if quick.is_dir() else "give the folder of a run, or of a complete comparison"
         raise RequestError(f"there is no folder {folder}: {meant}")
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    check_exists(folder)
     try:
         record = json.loads((folder / "run.json").read_text("utf-8"))
         if _sound(record):
