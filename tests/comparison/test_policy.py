@@ -11,7 +11,8 @@ from typing import ClassVar
 import pytest
 
 from fallow import methods
-from fallow.comparison.plan import Plan, slug
+from fallow.base.names import slug
+from fallow.comparison.plan import Plan
 from fallow.comparison.policy import epochs, policy, runs
 from fallow.core.method import Method
 from fallow.data import load

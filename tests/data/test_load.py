@@ -635,7 +635,7 @@ def test_datasets_are_scaled_unless_there_is_no_scale() -> None:
     assert any("those of 2048 training examples" in note for note in big.notes)
     with pytest.raises(RequestError, match="NaN or infinite"):
         load(TensorDataset(x / 0, y))
-    with pytest.raises(RequestError, match="1 class: give two"):
+    with pytest.raises(RequestError, match="1 class, 0: give two"):
         load(TensorDataset(x, y * 0))
 
 

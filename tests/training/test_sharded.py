@@ -27,5 +27,5 @@ def test_sharded_weights_train_as_whole_ones_or_are_refused(tmp_path: Path) -> N
     for name in ("llf", "seal", "ema"):
         assert found["refused"][name].startswith(f"{name} needs whole weights, and the engine shards them: take DDP")
     assert found["refused"]["mixup+swa"].startswith("swa needs whole weights")
-    assert "leave out= away" in found["refused"]["normal"]
+    assert "omit out=" in found["refused"]["normal"]
     assert not (tmp_path / "run").exists()
