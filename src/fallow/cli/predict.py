@@ -15,6 +15,8 @@ from fallow.cli import options
 from fallow.cli.wrapper import answer
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fallow.training.predict import Predictions
 
 
@@ -80,8 +82,7 @@ def write_masks(found: Predictions, classes: Sequence[str], folder: Path) -> lis
 
     grey = all(name.isdigit() and int(name) < 256 for name in classes)
     values = np.array([int(name) if grey else place for place, name in enumerate(classes)], np.uint8)
-    folder.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
+    written: dict[Path, NDArray[np.uint8]] = {}
     for p in found:
         mask = values[np.array(p.label)]
         source, row = p.name, ""
@@ -93,12 +94,14 @@ def write_masks(found: Predictions, classes: Sequence[str], folder: Path) -> lis
         file = folder / f"{name}{'.png' if mask.ndim == 2 else '.npy'}"
         if file in written:
             raise RequestError(f"two of the files would be {file}: predict their folders one by one")
+        written[file] = mask
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, mask in written.items():
         if mask.ndim == 2:
             Image.fromarray(mask).save(file)
         else:
             np.save(file, mask)
-        written.append(file)
-    return written
+    return list(written)
 
 
 def _words(label: Any, masks: list[str] | None = None) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor
 from fallow.base.errors import RequestError
 from fallow.base.files import expanded
 from fallow.data.images import SUFFIXES, decode
-from fallow.data.layout import COLOURS, numeric
+from fallow.data.layout import COLOURS, numeric, on_white
 from fallow.data.sources.npz import XS, examples_of
 from fallow.data.sources.table import SUFFIXES as TABLES
 from fallow.data.sources.table import as_trained, read_cells
@@ -222,12 +222,9 @@ def shaped(array: NDArray[Any], shape: tuple[int, ...], what: str = "examples") 
 
 def _without_alpha(array: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """Images in four channels, first or last, laid on white as those of a training were; others as they are."""
-    if array.shape[-3:] == (4, *shape[1:]):
-        array = np.moveaxis(array, -3, -1)
-    elif array.shape[-3:] != (*shape[1:], 4):
-        return array
-    alpha = array[..., 3:].astype(np.float32) / 255
-    return (array[..., :3] * alpha + 255 * (1 - alpha)).round().astype(np.uint8)
+    if array.shape[-3:] == (*shape[1:], 4):
+        array = np.moveaxis(array, -1, -3)
+    return on_white(array) if array.shape[-3:] == (4, *shape[1:]) else array
 
 
 def _npz(path: Path) -> Any:

@@ -61,7 +61,7 @@ def layout(
         _same_scale(laid)
         if all(map(_bytes, laid.values())):
             same = {part: array.astype(np.uint8, copy=False) for part, array in laid.items()}
-            return {part: torch.from_numpy(_on_white(array, notes)) for part, array in same.items()}
+            return {part: torch.from_numpy(_opaque(array, notes)) for part, array in same.items()}
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
         return {part: torch.from_numpy(np.require(a, np.float32, OWN)) for part, a in laid.items()}
 
@@ -160,13 +160,18 @@ def _same_scale(laid: dict[str, NDArray[Any]]) -> None:
                 )
 
 
-def _on_white(images: NDArray[np.uint8], notes: list[str]) -> NDArray[np.uint8]:
+def _opaque(images: NDArray[np.uint8], notes: list[str]) -> NDArray[np.uint8]:
     """RGBA laid on white; other images as torch takes them."""
     if images.ndim != 4 or images.shape[1] != 4:
         return np.require(images, requirements=OWN)
     notes.append("The fourth channel was taken for transparency: the images were laid on white.")
-    alpha = images[:, 3:].astype(np.float32) / 255
-    return (images[:, :3] * alpha + 255 * (1 - alpha)).round().astype(np.uint8)
+    return on_white(images)
+
+
+def on_white(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Red, green, blue and opacity (…×4×H×W) laid on white, three channels."""
+    alpha = images[..., 3:, :, :].astype(np.float32) / 255
+    return (images[..., :3, :, :] * alpha + 255 * (1 - alpha)).round().astype(np.uint8)
 
 
 def relaid(x: Tensor, as_: str | None) -> Tensor:

@@ -91,6 +91,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     remarks = [
         f"{', '.join(data)}; {GENERATIONS} rounds of up to {EPOCHS} epochs, {many(len(done), 'seed')}.",
         "Training accuracy at the end, in %: " + ", ".join(f"{row} {value:.1f}" for row, value in fitted.items()) + ".",
+        *on_each(at, pairs),
         *where_fitted(at),
     ]
     if name == "lw-table2":
@@ -110,6 +111,21 @@ def gains(at: Ends) -> list[Cell]:
             gained = [a[0] - b[0] for a, b in zip(at[model, setting, row], base, strict=True)]
             cells.append(direction(f"{model}, {setting}", f"{row} − BL", paper, gained))
     return cells
+
+
+def on_each(at: Ends, pairs: list[tuple[str, int]]) -> list[str]:
+    """The training accuracy of the baseline and of LW, by network and data set, over its settings."""
+    lines = []
+    for key in dict.fromkeys(key for key, _ in pairs):
+        told = []
+        for model in MODELS:
+            ends = {
+                row: [at[model, s, row][i][1] for s in SETTINGS for i, pair in enumerate(pairs) if pair[0] == key]
+                for row in ("BL", "LW")
+            }
+            told.append(f"{model} " + " and ".join(f"{statistics.mean(each):.0f}" for each in ends.values()))
+        lines.append(f"That of BL and LW on {key}: {', '.join(told)}.")
+    return lines
 
 
 def where_fitted(at: Ends) -> list[str]:

@@ -1,6 +1,6 @@
 """SEAL's tables 2 and 7 at a size where a ResNet fits thousands of images: hours on two cores.
 
-fallow reproduce seal-table2-large --data-dir DIR --out reproduced/seal-large      two and a half hours, 3 seeds
+fallow reproduce seal-table2-large --data-dir DIR --out reproduced/seal-large      three hours on two cores, 3 seeds
 fallow reproduce seal-scale-large --data-dir DIR --out reproduced/seal-large       the same controls, found again
 fallow reproduce seal-table7-large --data-dir DIR --out reproduced/seal-large      and again
 fallow diagnose reproduced/seal-large/runs/long-5-0 reproduced/seal-large/runs/seal-scale-auto-0     table 6, figure 2

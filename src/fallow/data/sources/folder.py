@@ -117,15 +117,16 @@ def folders_in(root: Path) -> list[Path]:
     return sorted(p for p in root.iterdir() if p.is_dir() and p.name[0] != "." and p.name != "__MACOSX")
 
 
+def _has_images(place: Path) -> bool:
+    return any(entry.suffix.lower() in SUFFIXES for entry in place.iterdir())
+
+
 def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
     """The images of a part, in a fixed order."""
     classes = folders_in(base)
     if not classes:
-        loose = any(entry.suffix.lower() in SUFFIXES for entry in base.iterdir())
-        raise RequestError(f"{base} has {'images but ' * loose}no class folders: {LAYOUT}")
-    only = classes[0]
-    loose = any(entry.suffix.lower() in SUFFIXES for entry in only.iterdir())
-    if len(classes) == 1 and len(folders_in(only)) > 1 and not loose:
+        raise RequestError(f"{base} has {'images but ' * _has_images(base)}no class folders: {LAYOUT}")
+    if len(classes) == 1 and len(folders_in(only := classes[0])) > 1 and not _has_images(only):
         raise RequestError(f"{base} holds a single folder, {only.name}, and that holds others: did you mean {only}?")
     images: dict[str, list[Path]] = {}
     others = strange = 0
