@@ -22,7 +22,7 @@ from benchmarks.timing import Work, compare, interleave
 from fallow.data import Data, Examples
 from fallow.data.augment import apply, draw
 from fallow.data.strong import apply_strong, draw_strong
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 from tests.data.pillow import strongly
 
 IMAGES, SHAPE = 448, (3, 32, 32)

@@ -19,7 +19,7 @@ from fallow import Navigation
 from fallow.control.adapting import Acting
 from fallow.methods.fewshot.acting import ActingMAML
 from fallow.methods.fewshot.fewshot import learner_of
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 
 TASKS = 20
 

@@ -24,7 +24,7 @@ import torch
 from benchmarks.timing import Work, compare, interleave
 from fallow.core import loop
 from fallow.data import Data, Examples
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 
 MODELS = {"resnet18:width=16": (64, 2), "scnn:width=8,dense=64": (64, 20), "mlp": (1024, 20)}  # batch, steps
 LAYER = "resnet18:width=16,dense={inputs},64"

@@ -23,7 +23,7 @@ from benchmarks.timing import Work, compare, interleave
 from fallow import models
 from fallow.core import loop
 from fallow.data import Data, load
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 
 BATCH, LR = 32, 0.01
 

@@ -17,7 +17,7 @@ from benchmarks.loop import BATCH, LR, per_step
 from fallow.core import loop
 from fallow.data import Data, load
 from fallow.methods import REGISTRY
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 
 
 class Count(TorchDispatchMode):

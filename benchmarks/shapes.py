@@ -14,7 +14,7 @@ from benchmarks.timing import Work, compare, interleave
 from fallow.core import loop
 from fallow.data import Data, Examples
 from fallow.data.targets import Dense
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 
 MODEL, SIDE, BATCH = "autoencoder3d", 64, 1
 FAM = "fam:layer=decode.linear,form={}"

@@ -69,9 +69,10 @@ if TYPE_CHECKING:
     from fallow.methods.forget.sagd import climb
     from fallow.training.control import ControlResult, reinforce
     from fallow.training.export import export
-    from fallow.training.fit import Result, fit
+    from fallow.training.fit import fit
     from fallow.training.meta import FewShotResult, fewshot
     from fallow.training.predict import Prediction, Predictor
+    from fallow.training.result import Result
     from fallow.transfers.transfer import Transfer, transfer
     from fallow.tuning.tune import Tuned, tune
     from fallow.weights import (
@@ -105,7 +106,8 @@ _HOMES = {
     "fallow.data": ("Data",),
     "fallow.data.environments": ("Environment", "Navigation"),
     "fallow.data.tasks": ("Episodes", "Mixture", "Sinusoid", "Tasks"),
-    "fallow.training.fit": ("Result", "fit"),
+    "fallow.training.fit": ("fit",),
+    "fallow.training.result": ("Result",),
     "fallow.adapters.host": ("Guest",),
     "fallow.flatness": ("Watch", "relative_flatness"),
     "fallow.methods.flat.sam": ("perturbed", "statistics_kept"),

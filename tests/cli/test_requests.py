@@ -142,22 +142,22 @@ def test_a_class_of_one_image(run: Run, images: Path) -> None:
 
 def test_an_error_of_several_lines_becomes_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from fallow.base.errors import WorkError
-    from fallow.training import fit as fitting
+    from fallow.training import prepare as preparing
 
     def fit(*_: object, **__: object) -> None:
         raise WorkError("first\nsecond")
 
-    monkeypatch.setattr(fitting, "prepare", fit)
+    monkeypatch.setattr(preparing, "prepare", fit)
     assert run("train", "digits").refused(1) == "first second"
 
 
 def test_what_the_system_refuses_is_a_line_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fallow.training import fit as fitting
+    from fallow.training import prepare as preparing
 
     def fit(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", "/root/x")
 
-    monkeypatch.setattr(fitting, "prepare", fit)
+    monkeypatch.setattr(preparing, "prepare", fit)
     assert run("train", "digits").refused(1) == "/root/x: Permission denied"
 
 
@@ -176,11 +176,11 @@ def test_no_option_is_ignored() -> None:
 
 
 def test_a_bug_is_not_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fallow.training import fit as fitting
+    from fallow.training import prepare as preparing
 
     def fit(*_: object, **__: object) -> None:
         raise KeyError("oops")
 
-    monkeypatch.setattr(fitting, "prepare", fit)
+    monkeypatch.setattr(preparing, "prepare", fit)
     with pytest.raises(KeyError):
         run("train", "digits")

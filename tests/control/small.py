@@ -13,7 +13,7 @@ from fallow.methods import build
 from fallow.methods.fewshot.acting import ActingMAML, Met
 from fallow.methods.fewshot.fewshot import learner_of
 from fallow.training.control import ControlResult
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 
 FEW: dict[str, Any] = {"iterations": 4, "every": 2, "meta_batch": 3, "test_steps": 2}
 

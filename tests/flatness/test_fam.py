@@ -14,7 +14,7 @@ from fallow.core.method import Method
 from fallow.flatness import relative_flatness
 from fallow.flatness.choose import choose
 from fallow.methods import FAM, build
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 from tests.core.small import TINY, Net, points
 from tests.flatness.reference import dense, gradients
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 import fallow
 from fallow.methods import SAM
 from fallow.methods.flat.sam import perturbed
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 from tests.core.small import TINY, Net, points, weights
 
 LR, MOMENTUM, DECAY = 0.1, 0.9, 0.01

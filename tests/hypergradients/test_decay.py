@@ -18,7 +18,7 @@ from fallow.hypergradients.solvers import CG, MINRES, Identity, Neumann, Nystrom
 from fallow.methods import build
 from fallow.methods.hyper import decay as decay_module
 from fallow.methods.hyper.decay import ImplicitDecay
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 from tests.contract import catalogue
 
 MODEL = catalogue.MODEL + ",norm=none"  # a decay is learned for no layer that a norm follows

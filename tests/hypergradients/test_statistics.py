@@ -14,7 +14,7 @@ import fallow
 from fallow.data import Data, Examples
 from fallow.hypergradients.statistics import BatchStatistics
 from fallow.methods.hyper.decay import ImplicitDecay
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 
 TRAIN, VAL = 40, 60
 

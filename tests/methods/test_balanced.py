@@ -13,7 +13,7 @@ from fallow.base.errors import RequestError
 from fallow.data import load
 from fallow.methods.baselines.balanced import class_weights
 from fallow.problems import as_problem
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 
 
 def uneven(n: int = 240, share: float = 0.9, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

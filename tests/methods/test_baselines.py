@@ -21,7 +21,7 @@ from fallow.data.targets import Classes
 from fallow.methods import SWA, CutMix, Dropout, Mixup, build
 from fallow.methods.baselines import swa
 from fallow.methods.baselines.mixing import draw_box
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 from tests.core.small import TINY, Net, equal, points, weights
 
 

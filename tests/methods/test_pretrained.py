@@ -13,7 +13,7 @@ import fallow
 from fallow.base.errors import RequestError
 from fallow.data import Data
 from fallow.data.normalise import normalise
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 
 NET = "scnn:width=4,dense=16,norm=batch"
 

@@ -20,7 +20,7 @@ from fallow.core.context import Context
 from fallow.data import Data
 from fallow.evaluate.score import score
 from fallow.methods import build
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 from fallow.weights import FixedNorm, insert_norms, is_norm, matrices, slim
 
 MLP, SCNN = "mlp:hidden=24,20,16", "scnn:width=4,dense=12,norm=batch"

@@ -11,7 +11,7 @@ from fallow.base.errors import RequestError
 from fallow.core.method import Method
 from fallow.data.tasks import Episodes
 from fallow.methods import build
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 from tests.core.small import Net, points
 
 

@@ -15,7 +15,7 @@ from fallow.data import Data
 from fallow.models import features as kept
 from fallow.models.cut import Cut
 from fallow.models.features import front_features
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 from tests.conftest import small_images
 
 SCNN = "scnn:width=4,dense=16"

@@ -15,7 +15,7 @@ from fallow.core.context import Context
 from fallow.data.examples import Data, Examples
 from fallow.reproduce import lw_table1
 from fallow.reproduce.stacked import INITS, Stack
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 from fallow.weights import masks
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fallow.core.context import Context
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 from tests.conftest import small_images
 
 MODEL = "scnn:width=4,dense=16"

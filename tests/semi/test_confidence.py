@@ -23,6 +23,7 @@ from fallow.methods.semi.confidence import ConfidenceNetwork
 from fallow.methods.semi.network import Confidence, Shared
 from fallow.methods.semi.signal import cosines, slopes
 from fallow.semi.control import CONTROLS, with_validation
+from fallow.training.prepare import prepare
 from tests.conftest import small_images
 from tests.semi.small import MODEL, doubled, standing
 
@@ -177,7 +178,7 @@ def test_weights_start_at_one_and_stay_so_in_the_warm_up() -> None:
 def test_the_controls_weigh_as_they_say() -> None:
     data = foreign()
     method = build("confidence:source=oracle")
-    ctx = fallow.training.fit.prepare(MODEL, data, method, **SETTINGS)
+    ctx = prepare(MODEL, data, method, **SETTINGS)
     _, _, weak, _, which = next(iter(method.stream(ctx)))
     assert torch.equal(
         method.weights(ctx, weak.flatten(0, 1), which.flatten()), (data.unlabelled.y >= 0)[which.flatten()].float()

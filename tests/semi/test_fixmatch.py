@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 import fallow
+from fallow import models
 from fallow.core.schedule import Schedule
 from fallow.data import UNKNOWN, Data, Examples
 from fallow.methods.semi.fixmatch import FixMatch
@@ -61,7 +62,7 @@ def test_no_gradient_flows_through_the_pseudo_labels() -> None:
 
 def test_batch_norms_see_all_three_kinds_together() -> None:
     ctx = standing("fixmatch")
-    norm = fallow.training.fit.models.build("scnn:width=4,dense=16,norm=batch", shape=(1, 8, 8), classes=3)
+    norm = models.build("scnn:width=4,dense=16,norm=batch", shape=(1, 8, 8), classes=3)
     ctx.model = ctx.wrapped = norm
     ctx.method.together = True
     batch = next(iter(ctx.method.stream(ctx)))

@@ -13,7 +13,9 @@ from torch import nn
 
 from fallow import models
 from fallow.core import loop
-from fallow.training.fit import may_be_channels_last, prepare, result_of
+from fallow.training.layout import may_be_channels_last
+from fallow.training.prepare import prepare
+from fallow.training.result import result_of
 from tests.conftest import small_images
 
 NARROW = """

@@ -13,7 +13,7 @@ from fallow.base.errors import RequestError
 from fallow.data import Data
 from fallow.data.normalise import resized
 from fallow.models import Inputs
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 
 
 class Known(nn.Module):

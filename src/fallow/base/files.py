@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -108,3 +109,8 @@ def expanded(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:  # ~nosuch
         raise RequestError(f"{path} begins with the home of a user unknown here: write the path out") from error
+
+
+def digest(path: Path) -> str:
+    """What identifies the content of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -18,7 +18,7 @@ from fallow.cli.wrapper import AGAIN, answer, free_folder, needs_out, working
 if TYPE_CHECKING:
     from fallow.core.context import Context
     from fallow.evaluate.metrics import Metric
-    from fallow.training.fit import Result
+    from fallow.training.result import Result
 
 _DECAYS = "fallow.weight_decay"  # where a file's decay per layer waits: the flag has room for one number
 
@@ -114,8 +114,9 @@ def train(
     from fallow.data import load
     from fallow.report.words import roughly
     from fallow.training import recipes
-    from fallow.training.fit import prepare, result_of
     from fallow.training.pace import seconds_per_pass
+    from fallow.training.prepare import prepare
+    from fallow.training.result import result_of
     from fallow.training.track import Tracker
 
     if settings is not None:

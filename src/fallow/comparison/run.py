@@ -205,7 +205,7 @@ def _loaded(plan: Plan, known: dict[str, Any] | None = None) -> dict[str, Any]:
 
 def _checked(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder: Path) -> Plan:
     """What would fail in every run is refused before the first; where nobody named the methods, it is left out."""
-    from fallow.training.fit import prepare
+    from fallow.training.prepare import prepare
 
     for source in loaded:
         if folder.resolve().is_relative_to(absolute(source, os.getcwd())):
@@ -262,7 +262,7 @@ def few(data: Any, settings: dict[str, Any]) -> Any:
 
 def _check_unchanged(experiment: Experiment, plan: Plan, versions: dict[str, str]) -> None:
     """The data, or the file of pretrained weights, may have changed since the comparison began."""
-    from fallow.training.fit import digest
+    from fallow.base.files import digest
 
     store, folder = experiment.store, experiment.folder
     weights = digest(Path(plan.weights)) if plan.weights else None

@@ -36,7 +36,8 @@ from fallow.models.linear import fitted_head
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Table, cell
-from fallow.training.fit import prepare, result_of
+from fallow.training.prepare import prepare
+from fallow.training.result import result_of
 
 SEEDS = 5
 HIDDEN, LAYERS, WORDS = 64, 2, 4000  # of the network without weights

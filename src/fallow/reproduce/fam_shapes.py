@@ -34,7 +34,8 @@ from fallow.models import build
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Table, cell
-from fallow.training.fit import prepare, result_of
+from fallow.training.prepare import prepare
+from fallow.training.result import result_of
 
 SEEDS = 2
 SIZES = {  # voxels a side, network, epochs

@@ -17,14 +17,13 @@ from types import ModuleType
 from typing import Any
 
 from fallow.base.errors import RequestError, WorkError, unknown
-from fallow.base.files import expanded
+from fallow.base.files import digest, expanded
 from fallow.base.numbers import SEEDS, require_whole
 from fallow.core.record import versions
 from fallow.data import load
 from fallow.experiment import Run, check, grid, run
 from fallow.reproduce import TABLES
 from fallow.reproduce.table import Table
-from fallow.training.fit import digest
 
 Key = tuple[Any, ...]  # what a value is of, the seed last: ("LW", 3)
 Found = tuple[dict[Key, Any], list[Any]]  # values by key, and the seeds of which none is missing

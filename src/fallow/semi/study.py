@@ -18,7 +18,7 @@ from fallow.experiment import check, epochs_done, grid, run
 from fallow.semi import training
 from fallow.semi.plan import StudyPlan, gather
 from fallow.semi.training import CONFIDENCE, FROZEN, ROWS, SUPERVISED, Trained, outcome, runs
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 
 
 @dataclass

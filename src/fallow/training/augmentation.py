@@ -68,7 +68,7 @@ def tried(problem: Problem, model: nn.Module | str | None, settings: Settings, d
 def trial(data: Data, model: nn.Module | str | None, settings: Settings, device: str) -> list[float]:
     """The losses of parts of validation after a quarter of a training's epochs, plainly."""
     from fallow.core import loop
-    from fallow.training.fit import prepare
+    from fallow.training.prepare import prepare
 
     epochs = max(LEAST, settings.generations * settings.epochs // SHARE)
     short = replace(settings, generations=1, epochs=epochs, evaluate_every=epochs, patience=None)

@@ -20,7 +20,8 @@ from fallow.data.environments import Environment, EnvironmentStream
 from fallow.evaluate.statistics import Estimate, interval
 from fallow.methods.fewshot.acting import ActingMAML
 from fallow.methods.fewshot.fewshot import learner_of
-from fallow.training.fit import Result, prepare, result_of
+from fallow.training.prepare import prepare
+from fallow.training.result import Result, result_of
 
 SHOWN, PATHS = 4, 3  # test tasks of every place whose trajectories are kept, and trajectories of each
 TEST_STEPS = 4  # gradient updates at test (L2F's supplement, table E)

@@ -25,8 +25,9 @@ from fallow.data.tasks import Tasks
 from fallow.evaluate.episodes import Evaluation, evaluate
 from fallow.evaluate.statistics import Estimate
 from fallow.methods.fewshot.fewshot import learner_of
-from fallow.training.fit import Result, prepare, result_of
 from fallow.training.pace import STEPS, timed
+from fallow.training.prepare import prepare
+from fallow.training.result import Result, result_of
 
 LOOKS, LONGEST = 10, 1000  # looks at validation in a meta-training, and the most iterations between two
 TIMED = 8  # tasks judged to know how long that takes

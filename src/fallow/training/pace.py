@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fallow.core.context import Context
-from fallow.training.fit import prepare
+from fallow.training.prepare import prepare
 
 STEPS, SECONDS = 12, 1.0  # at most so many steps, and no more after this time
 FORWARD = 1 / 3  # of a pass: looking at a validation example costs no gradient

@@ -24,7 +24,8 @@ from fallow.evaluate.score import key_of
 from fallow.evaluate.statistics import Difference, paired
 from fallow.experiment import Outcomes, Run, State
 from fallow.models import default
-from fallow.training.fit import fit, prepare
+from fallow.training.fit import fit
+from fallow.training.prepare import prepare
 
 GRID = (1e-5, 1e-1)  # the least and the largest decay of a grid
 UPDATES = 75  # meta-updates in a training, where the steps between two are not given
