@@ -25,7 +25,7 @@ from fallow.reproduce.runs import Runs
 from fallow.reproduce.stacked_tasks import CLIP, train
 from fallow.reproduce.table import Cell, Table, cell
 
-SEEDS = 3
+SEEDS = 8
 ITERATIONS = 10_000
 CURVES = 600
 SHOTS = (5, 10, 20)
