@@ -114,7 +114,7 @@ def test_the_parts_of_folders_in_a_list(above: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "options", "says"),
     [
-        ("file,a,split\n0.png,1,test\n1.png,0,val\n", {}, "'split' of .* names no file for training"),
+        ("file,a,split\n0.png,1,test\n1.png,0,val\n", {}, "'split' of .* is train in no row"),
         ("file,a\nx.png,1\n", {}, "no column of .* names images"),
         ("file,a\n0.png,1\nx.png,0\n", {}, "row 2 of .* names 'x.png'"),
         ("file\n0.png\n", {}, "says nothing of its files"),

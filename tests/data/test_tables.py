@@ -429,3 +429,36 @@ def test_numbers_of_text() -> None:
     values, wrong = numbers([" 1e3 ", "-", "?", "inf", "0"])
     assert wrong == [1, 3]
     np.testing.assert_array_equal(values[[0, 2, 4]], [1000.0, np.nan, 0.0])
+
+
+@pytest.mark.parametrize(("name", "words"), [("Split", ("Train", "dev", "TEST")), ("set", ("training", "val", "test"))])
+def test_the_parts_of_a_column(name: str, words: tuple[str, str, str], tmp_path: Path) -> None:
+    held = columns() | {name: [words[0]] * 40 + [words[1]] * 8 + [words[2]] * 12, "who": list(range(30)) * 2}
+    held["price"][55] = np.nan  # a row without an answer is in no part
+    path = written(tmp_path / "t.csv", **held)
+    data = load(path, target="price", groups="who")
+    assert data.sizes == {"train": 40, "val": 8, "test": 11}
+    assert f"The parts are those of the column {name!r}." in data.notes
+    assert any("groups of the test examples are in the training part too" in note for note in data.notes)
+    assert data.test.y.tolist() == pytest.approx([price for price in held["price"][48:] if price == price])
+    assert data.table is not None
+    assert [column.name for column in data.table.columns] == ["age", "ward", "dose"]
+    alone = written(tmp_path / "train.csv", **{key: column[:40] for key, column in held.items()})
+    by_hand = load(alone, target="price", val=0, test=0, drop=[name, "who"])
+    np.testing.assert_array_equal(data.train.x, by_hand.train.x)  # medians are those of its own training rows
+    pooled = load(path, target="price", drop=[name])
+    assert pooled.sizes != data.sizes
+    assert sum(pooled.sizes.values()) == 59
+
+
+def test_parts_that_a_column_cannot_say(tmp_path: Path) -> None:
+    held = columns() | {"split": ["train"] * 59 + ["extra"]}
+    data = load(written(tmp_path / "t.csv", **held), target="price")
+    assert "The column 'split' holds 'extra', too, and is not taken for the parts." in data.notes
+    assert data.table is not None
+    assert "split" in [column.name for column in data.table.columns]
+    with pytest.raises(RequestError, match=r"'split' of .* is train in no row"):
+        load(written(tmp_path / "u.csv", **held | {"split": ["test"] * 60}), target="price")
+    held["price"][:40] = np.nan
+    with pytest.raises(RequestError, match="no row for training with an answer in 'price'"):
+        load(written(tmp_path / "v.csv", **held | {"split": ["train"] * 40 + ["test"] * 20}), target="price")

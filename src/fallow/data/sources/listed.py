@@ -18,14 +18,12 @@ from fallow.data.groups import numbered
 from fallow.data.images import SUFFIXES
 from fallow.data.parts import Parts
 from fallow.data.sources.folder import SPLITS, Found, read_images
-from fallow.data.sources.table import apart, written
+from fallow.data.sources.table import PART_OF, apart, parted, written
 from fallow.data.tables import Cells, numbers
 from fallow.data.targets import KINDS
 
 LIST = "labels.csv"
 SEVERAL = ";|"  # between the labels of one cell
-PARTED = ("split", "set", "partition", "subset")  # what a column that says the part of each file is called
-PART_OF = {word: part for part, words in SPLITS.items() for word in words}
 
 
 def is_listed(path: Path) -> bool:
@@ -85,18 +83,8 @@ def listed(
 
 def _parts_of(path: Path, cells: dict[str, Any], files: Sequence[str], meant: set[Any], notes: list[str]) -> list[str]:
     """The part of every file, as a column says, which is then no label, or the folders; those ``meant`` are others."""
-    for name in [name for name in cells if name.strip().lower() in PARTED and name not in meant]:
-        words = [cell.strip().lower() for cell in cells[name]]
-        if strange := [cell for cell, word in zip(cells[name], words, strict=True) if word not in PART_OF]:
-            if len(strange) < len(words):
-                notes.append(f"The column {name!r} holds {strange[0]!r}, too, and is not taken for the parts.")
-            continue
-        found = [PART_OF[word] for word in words]
-        if "train" not in found:
-            raise RequestError(f"the column {name!r} of {path} names no file for training: write train for some")
-        del cells[name]
-        notes.append(f"The parts are those of the column {name!r}.")
-        return found
+    if (said := parted(path, cells, meant, notes)) is not None:
+        return said
     folders = [Path(os.path.normpath(file)).parent for file in files]
     above = (
         len(Path(os.path.commonpath(folders)).parts) if len({folder.is_absolute() for folder in folders}) == 1 else 0

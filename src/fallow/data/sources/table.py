@@ -22,6 +22,7 @@ from fallow.data.arrays import from_tensors
 from fallow.data.examples import Examples
 from fallow.data.groups import numbered, read_groups
 from fallow.data.parts import Parts
+from fallow.data.sources.folder import SPLITS
 from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, DataTable, numbers, present, row_numbers
 from fallow.data.targets import KINDS
 from fallow.data.written import decimal, ways
@@ -30,6 +31,8 @@ SUFFIXES = (".csv", ".tsv", ".parquet")
 TARGETS = ("target", "label", "class", "y")  # what the column to predict is often called
 SPLIT = 3  # examples of a class, for training, validation and test
 SEPARATORS = ",;\t|"
+PARTED = ("split", "set", "partition", "subset")  # what a column that says the part of each row is called
+PART_OF = {word: part for part, words in SPLITS.items() for word in words}
 EXCEL = re.compile(r"\"?sep=(.)\"?")
 
 
@@ -46,7 +49,8 @@ def table(
 
     ``target`` may say what the column holds too, ``"grade:numbers"``; without it, a column that is called target,
     label, class or y. ``groups`` names the column of what belongs together, or is as for arrays. Columns that only
-    number the rows are left out.
+    number the rows are left out. A column ``split`` (set, partition, subset) of train, val and test says the source's
+    own parts.
     """
     how, said_of_numbers = written(cells)
     cells = dict(cells)
@@ -59,6 +63,8 @@ def table(
             raise RequestError(f"{each!r} is what is predicted, and cannot be dropped")
     answers = [answer.strip() for answer in cells.pop(name)]
     belonging = cells.pop(groups) if isinstance(groups, str) and groups in cells else None
+    said_of_parts: list[str] = []
+    part_of = parted(path, cells, set(drop), said_of_parts) or ["train"] * len(answers)
     gaps, meant = _gaps(name, answers, kind, how[name])
     there = [i for i, answer in enumerate(answers) if answer.lower() not in gaps]
     if not there:
@@ -76,8 +82,19 @@ def table(
     found, notes = DataTable.of_cells(kept, said_of_rows, how)
     x = found.raw(kept)
     names = [name] if y.dtype.kind == "f" else None
-    parts = from_tensors({"train": (torch.zeros(len(x), x.shape[1]), y)}, names=names, target=kind)
-    parts = Parts(Examples(x, parts.train.y), None, None, parts.target, parts.notes + meant + said + notes, table=found)
+    rows = {part: [row for row, i in enumerate(there) if part_of[i] == part] for part in SPLITS}
+    rows = {part: held for part, held in rows.items() if held}
+    if "train" not in rows:
+        raise RequestError(f"{path} has no row for training with an answer in {name!r}: fill some in")
+    parts = from_tensors(
+        {part: (torch.zeros(len(held), x.shape[1]), y[held]) for part, held in rows.items()}, names=names, target=kind
+    )
+    train, val, test = (
+        Examples(x[rows[part]] if len(rows) > 1 else x, getattr(parts, part).y) if part in rows else None
+        for part in SPLITS
+    )
+    assert train is not None
+    parts = Parts(train, val, test, parts.target, parts.notes + meant + said + notes + said_of_parts, table=found)
     if absent := len(answers) - len(there):
         held = ", ".join(sorted({answer or "empty" for answer in answers if answer.lower() in gaps}))
         counted = f"{absent} row{'s' * (absent > 1)} without {name!r} ({held})"
@@ -86,8 +103,25 @@ def table(
         whose = apart([belonging[i] for i in there], parts.notes) if belonging is not None else read_groups(groups)
         if len(whose) != len(x):
             raise RequestError(f"there are {len(whose)} groups for {len(x)} rows: give one for each, or name a column")
-        parts.groups = numbered({"train": whose})
+        parts.groups = numbered({part: whose[held] for part, held in rows.items()})
     return parts
+
+
+def parted(path: Path, cells: dict[str, Any], meant: set[Any], notes: list[str]) -> list[str] | None:
+    """The part of every row, if a column says it, which then is nothing else; not one that is ``meant`` otherwise."""
+    for name in [name for name in cells if name.strip().lower() in PARTED and name not in meant]:
+        words = [cell.strip().lower() for cell in cells[name]]
+        if strange := [cell for cell, word in zip(cells[name], words, strict=True) if word not in PART_OF]:
+            if len(strange) < len(words):
+                notes.append(f"The column {name!r} holds {strange[0]!r}, too, and is not taken for the parts.")
+            continue
+        found = [PART_OF[word] for word in words]
+        if "train" not in found:
+            raise RequestError(f"the column {name!r} of {path} is train in no row: write train for some")
+        del cells[name]
+        notes.append(f"The parts are those of the column {name!r}.")
+        return found
+    return None
 
 
 def to_drop(drop: str | Sequence[str], cells: Cells) -> list[str]:
