@@ -58,6 +58,7 @@ TABLES: dict[str, Entry] = {
     "seal-table2-large": Entry("seal_large", "SEAL, table 2", "a ResNet on 5,000 images, with restart", 190),
     "seal-scale-large": Entry("seal_large", "SEAL, table 2", "the same network: S = 0.1 and 0.3", 70),
     "seal-table7-large": Entry("seal_large", "SEAL, table 7", "the same network: what the later layers do", 100),
+    "seal-kept-large": Entry("seal_large", "SEAL, tables 1, 4, 6", "what table 2's networks know, and transfer", 40),
     "seal-table7": Entry("seal_tables", "SEAL, table 7", "what the later layers do meanwhile, scaled down", 2.5),
     "iml-table4.1": Entry("iml_weight", "IML, table 4.1", "a decay per weight on 50 images of MNIST, scaled down", 3),
     "iml-table4.2": Entry("iml_weight", "IML, table 4.2", "a decay per weight on 50 of CIFAR-10, scaled down", 3),

@@ -125,12 +125,12 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
         raise RequestError("there is nothing to train on: --data-dir is a folder with cifar100_sub.npz in it")
     number, size = name.removeprefix("seal-table")[0], "small" if name.endswith("-small") else "full"
     chosen = SIZES[size]
-    origin, targets = _sources(data_dir, chosen["base"])
+    origin, targets = sources_of(data_dir, chosen["base"])
     if not targets:
         raise RequestError(f"{data_dir} has nothing to transfer to: put one of {', '.join(TARGETS)} there, as .npz")
     rows = {row: method for row, method in METHODS.items() if row not in chosen["left out"]}
     runs: dict[Key, Run] = {}
-    questions = _questions(number, chosen["adapted"] if name.endswith("-affine") else 0, targets)
+    questions = questions_of(number, chosen["adapted"] if name.endswith("-affine") else 0, targets)
     for seed in range(seeds):
         for row, method in rows.items():
             settings = {key: chosen[key] for key in ("model", "train", "epochs", "fitting")}
@@ -158,7 +158,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
 Questions = dict[Key, tuple[str, str, dict[str, Any]]]  # column and target → work, target, arguments
 
 
-def _sources(data_dir: Path, name: str) -> tuple[str, dict[str, str]]:
+def sources_of(data_dir: Path, name: str) -> tuple[str, dict[str, str]]:
     """Where the images to train on are, and the targets by name."""
     own = data_dir / "base"
     origin = own if own.is_dir() else data_dir / f"{name}.npz"
@@ -168,7 +168,7 @@ def _sources(data_dir: Path, name: str) -> tuple[str, dict[str, str]]:
     return str(origin), {key: str(path) for key, path in found.items() if path.exists() and path != origin}
 
 
-def _questions(number: str, adapted: int, targets: dict[str, str]) -> Questions:
+def questions_of(number: str, adapted: int, targets: dict[str, str]) -> Questions:
     """What is asked of every network: nothing that a target has too many classes for, or too few images."""
     if number == "1":
         return {("probe", t): ("probed", t, {}) for t in targets if len(target_data(targets[t]).classes) <= CLASSES}
