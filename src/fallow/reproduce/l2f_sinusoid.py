@@ -12,7 +12,7 @@ table of numbers is not in its text: what it claims is that L2F's error is lower
 gains on that, not on MAML alone.
 
 The options are shown at 5 shots: where γ starts (about 0.5 by default), one γ for each parameter tensor instead of each
-layer, 2 instead of 3 layers in g_φ, and the public code's choice of both.
+layer, 2 instead of 3 layers in g_φ, and the public code's choice of both, with a control of its own.
 """
 
 from __future__ import annotations
@@ -39,6 +39,12 @@ OPTIONS = {  # at the first number of shots
     "L2F, g_φ of 2 layers": "l2f:depth=2",
     "L2F, 2 layers, each tensor": "l2f:depth=2,per=tensor,norms=False",
     "L2F, the same, γ from 0.95": "l2f:depth=2,per=tensor,norms=False,start=0.95",
+    "constant γ, each tensor, from 0.95": "l2f:gamma=constant,per=tensor,start=0.95",
+}
+AGAINST = {  # MAML, and a control that has the same γ but for the task
+    "MAML": (),
+    "L2F": ("MAML", CONTROL),
+    "L2F, the same, γ from 0.95": ("MAML", "constant γ, each tensor, from 0.95"),
 }
 
 
@@ -71,7 +77,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
                     continue
                 ours = at[row, shots][place]
                 cells.append(cell(row, f"{place}, {shots}", None, ours, 0.0))
-                for other in {"MAML": (), "L2F": ("MAML", CONTROL)}.get(row, ("MAML",)):
+                for other in AGAINST.get(row, ("MAML",)):
                     if (gap := paired(ours, at[other, shots][place])) is not None:
                         by = f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
                         claims.append((f"{row} − {other}, {place}, {shots} shots: {by}", gap.p))
@@ -79,7 +85,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     tests = [{"claim": text, "p": p, "p_holm": q} for (text, p), q in zip(claims, adjusted, strict=True)]
     remarks = [
         f"Mean squared error over {CURVES} curves after 5 steps; {ITERATIONS:,} iterations of 4 tasks, {seeds} seeds; "
-        "columns are setting and shots. Differences to MAML, and L2F's to its control, are paired by seed, with 95 % "
+        "columns are setting and shots. Differences to MAML, and L2F's to its controls, are paired by seed, with 95 % "
         "intervals."
     ]
     count = len({setting for setting, _ in PLACES.values()}) * seeds * ITERATIONS
