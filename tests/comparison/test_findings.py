@@ -188,6 +188,9 @@ def test_less_may_be_better() -> None:
     against = setting.row("llf").to_control
     assert against is not None
     assert against.difference.low <= against.difference.mean <= against.difference.high < 0
+    standing = setting.row("llf").standing
+    assert standing is not None
+    assert standing.against["long"] == against.difference[:3]  # --json has both
 
 
 def test_the_control_is_the_best_on_validation_whatever_test_says() -> None:

@@ -198,7 +198,7 @@ def judge(
     scores = rules.scores(outcomes, metric)
     places = standings(race, scores) if race.controls else {}
     for row in rows:
-        row.standing = places.get(row.method)
+        row.standing = _in_direction(places.get(row.method), metric)
         if control is not None and row.method != control:
             row.to_control = _against(race, scores, row.method, control, row.standing, metric)
     if BASELINE in scores:
@@ -245,6 +245,18 @@ def _clipped(found: Estimate, metric: Metric) -> Estimate:
     if found.low is None or found.high is None:
         return found
     return Estimate(found.mean, max(metric.bounds[0], found.low), min(metric.bounds[1], found.high))
+
+
+def _in_direction(place: Standing | None, metric: Metric) -> Standing | None:
+    """A standing with its differences in the metric's own direction: a race takes larger for better."""
+    if place is None or metric.higher:
+        return place
+    turned = {name: Estimate(-d.mean, _minus(d.high), _minus(d.low)) for name, d in place.against.items()}
+    return dataclasses.replace(place, against=turned)
+
+
+def _minus(value: float | None) -> float | None:
+    return None if value is None else -value
 
 
 def _against(
