@@ -9,11 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from fallow.comparison.findings import Findings, Setting, find, judge
-from fallow.comparison.race import ACCURACY, Rules, Runner
+from fallow.comparison.race import ACCURACY, Rules, Runner, steps
 from fallow.comparison.yardsticks import Measured, said
-from fallow.evaluate.metrics import NUMBERS
+from fallow.data import Data, Examples
+from fallow.evaluate.metrics import CLASSES, NUMBERS
 from fallow.evaluate.race import repeated_interval, sequential_p, visible
 from fallow.evaluate.statistics import holm
 
@@ -191,6 +193,23 @@ def test_less_may_be_better() -> None:
     standing = setting.row("llf").standing
     assert standing is not None
     assert standing.against["long"] == against.difference[:3]  # --json has both
+
+
+def test_gains_that_happen_to_be_equal_are_known_no_better_than_to_an_example() -> None:
+    """One rare test example more with each of four seeds: chance, where so few of them are unsure."""
+    test = Examples(torch.zeros(50, 6), (torch.arange(50) < 5).long())
+    data = Data("data", test, test, test, ["a", "b"], (6,))
+    for name, by in (("accuracy", 0.02), ("balanced-accuracy", 0.1), ("macro-f1", 0.1)):
+        metric = CLASSES[name]
+        described = DESCRIBED | {"steps": steps(data, metric)}
+        every = [
+            replace(o, test=mean + by * (o.seed % 2))
+            for method, mean in (("long", 0.7), ("ema", 0.7 + by))
+            for o in runs(method, 0.9, seeds=range(4))
+        ]
+        setting = judge(every, described, 0.0, "passes", metric, Rules((4, 5), 4))
+        assert setting.race.grain == pytest.approx(by)
+        assert setting.row("ema").verdict == "undecided"
 
 
 def test_the_control_is_the_best_on_validation_whatever_test_says() -> None:

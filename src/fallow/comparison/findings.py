@@ -173,7 +173,10 @@ def find(
     metric: Metric = ACCURACY,
     rules: Rules = Rules(),  # noqa: B008
 ) -> Findings:
-    """Judge the outcomes; ``described`` and ``overlaps`` tell of each data set what ``Data`` says of itself."""
+    """Judge the outcomes; ``described`` and ``overlaps`` tell of each data set what ``Data`` says of itself.
+
+    Where ``described`` has ``steps``, scores on test move by these, else by an example.
+    """
     settings = []
     for data, model in dict.fromkeys((outcome.data, outcome.model) for outcome in outcomes):
         here = [o for o in outcomes if (o.data, o.model) == (data, model)]
@@ -191,7 +194,8 @@ def judge(
 ) -> Setting:
     """One setting: every method with its interval, its differences and its verdict."""
     names = list(dict.fromkeys(outcome.method for outcome in outcomes))
-    race = rules.race(names, outcomes, described["sizes"]["test"], overlap, metric)
+    steps = described.get("steps", described["sizes"]["test"])
+    race = rules.race(names, outcomes, steps, overlap, metric)
     rows = [_row(name, [o for o in outcomes if o.method == name], race, metric) for name in names]
     controls = [row for row in rows if row.method in race.controls and row.validation is not None]
     control = max(controls, key=lambda row: metric.worth(row.validation)).method if controls else None

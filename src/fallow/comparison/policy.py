@@ -12,7 +12,7 @@ from typing import Any
 from fallow.base.names import slug
 from fallow.comparison import labels
 from fallow.comparison.plan import TASKS, Plan
-from fallow.comparison.race import BASELINE, Runner, rounds
+from fallow.comparison.race import BASELINE, Runner, rounds, steps
 from fallow.comparison.recipes import with_recipes
 from fallow.comparison.tuning import TunedRunner, Tuning, with_settings
 from fallow.evaluate.metrics import Metric
@@ -46,9 +46,9 @@ def policy(
                 for each in ended.values()
                 if races(each.run) and (each.run.arguments["data"], each.run.arguments["model"]) == (source, model)
             ]
-            rules, test = plan.rules(metric), data.describe()["sizes"]["test"]
+            rules = plan.rules(metric)
             methods = [method for method in plan.methods if (method, 0) in cell]
-            race = rules.race(methods, entries, test, data.overlap, metric)
+            race = rules.race(methods, entries, steps(data, metric), data.overlap, metric)
             seconds = {method: speed(cell[method, 0]) for method in methods}
             baseline = BASELINE if BASELINE in plan.methods else None
             now = list(rounds(race, rules.scores(entries, metric), seconds, baseline))[-1:]

@@ -21,7 +21,7 @@ from fallow.comparison.findings import Findings, find
 from fallow.comparison.labels import LabelCurves
 from fallow.comparison.plan import METHODS, TASKS, Plan
 from fallow.comparison.policy import entry, learned, races, runs, tuned
-from fallow.comparison.race import Runner, plain
+from fallow.comparison.race import Runner, plain, steps
 from fallow.comparison.recipes import with_recipes
 from fallow.comparison.winner import Taken
 from fallow.comparison.work import absolute, read
@@ -151,7 +151,10 @@ class Comparison:
         """The verdicts on what is done so far."""
         labels = self.labels
         named = [self.named(entry) for entry in self.entries.values()]
-        described = {labels[source]: data.describe() for source, data in self.loaded.items()}
+        described = {
+            labels[source]: data.describe() | {"steps": steps(data, self.metric)}
+            for source, data in self.loaded.items()
+        }
         overlaps = {labels[source]: data.overlap for source, data in self.loaded.items()}
         found = find(named, described, overlaps, self.plan.budget, self.metric, self.plan.rules(self.metric))
         if self.plan.tune:
