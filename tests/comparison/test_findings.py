@@ -329,6 +329,19 @@ def test_a_method_that_is_missing_somewhere_is_left_out_of_the_matrix() -> None:
     assert "llf" not in across.methods
 
 
+def test_the_matrix_is_of_the_seeds_that_all_methods_ran() -> None:
+    """A method that was dropped when it looked worse would stay worse, whatever became of the others."""
+    outcomes = many(6, normal=0.8, long=0.85, llf=0.86)
+    turned = [replace(o, test=0.0) if (o.method, o.seed) == ("llf", 4) else o for o in outcomes]
+    assert [o for o in turned if o not in outcomes]
+    usual, other = found(outcomes).across, found(turned).across
+    assert usual is not None
+    assert other is not None
+    assert usual.marks == other.marks  # the first look is at four seeds
+    assert usual.marks["long", "llf"] == "★"
+    assert str(usual.tree) == str(other.tree)
+
+
 def test_settings_in_which_nothing_finished() -> None:
     findings = found(failed("normal"), failed("long"), [replace(o, data="other") for o in failed("long")])
     assert findings.across is not None

@@ -310,25 +310,28 @@ def _winner(settings: list[Setting], outcomes: Sequence[Runner]) -> Runner | Non
 
 
 def _across(settings: list[Setting]) -> Across:
-    """LW's table 3: an observation is a setting, its mean over seeds; methods that are missing in one are left out."""
-    common = [
-        row.method
-        for row in settings[0].rows
-        if all(any(r.method == row.method and r.estimate for r in s.rows) for s in settings)
-    ]
+    """LW's table 3: an observation is a setting, its mean at the first look; methods missing in one are left out.
 
-    def mean(setting: Setting, method: str) -> float:
-        estimate = setting.row(method).estimate
-        assert estimate is not None
-        return setting.metric.worth(estimate.mean)
-
-    marks = significance({method: [mean(s, method) for s in settings] for method in common}, LEVEL)
+    All runners go to the first look. Who goes on depends on the scores, so that later means are no fair coin: who looks
+    worse than a control by chance is dropped, and stays worse.
+    """
+    first = [_at_first_look(setting) for setting in settings]
+    common = [row.method for row in settings[0].rows if all(row.method in means for means in first)]
+    marks = significance({method: [means[method] for means in first] for method in common}, LEVEL)
     contestants = [method for method in common if method != BASELINE]
     tree = None
     if contestants and len(settings) >= LEAST:
-        winners = [max(contestants, key=lambda method, s=s: mean(s, method)) for s in settings]  # type: ignore[misc]
+        winners = [max(contestants, key=means.__getitem__) for means in first]
         tree = grow([_design(s) for s in settings], winners)
     return Across(common, marks, len(settings), tree)
+
+
+def _at_first_look(setting: Setting) -> dict[str, float]:
+    """What each method is worth on the seeds that all of them were asked for."""
+    every = sorted({seed for row in setting.rows for seed in (*row.scores, *row.failed)})
+    asked = every[: setting.race.looks[0]]
+    means = {row.method: [row.scores[seed] for seed in asked if seed in row.scores] for row in setting.rows}
+    return {method: setting.metric.worth(statistics.fmean(here)) for method, here in means.items() if here}
 
 
 def _design(setting: Setting) -> dict[str, float]:
