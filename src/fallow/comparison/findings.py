@@ -315,7 +315,7 @@ def _across(settings: list[Setting]) -> Across:
     All runners go to the first look. Who goes on depends on the scores, so that later means are no fair coin: who looks
     worse than a control by chance is dropped, and stays worse.
     """
-    first = [_at_first_look(setting) for setting in settings]
+    first = [at_first_look(setting) for setting in settings]
     common = [row.method for row in settings[0].rows if all(row.method in means for means in first)]
     marks = significance({method: [means[method] for means in first] for method in common}, LEVEL)
     contestants = [method for method in common if method != BASELINE]
@@ -326,7 +326,7 @@ def _across(settings: list[Setting]) -> Across:
     return Across(common, marks, len(settings), tree)
 
 
-def _at_first_look(setting: Setting) -> dict[str, float]:
+def at_first_look(setting: Setting) -> dict[str, float]:
     """What each method is worth on the seeds that all of them were asked for."""
     every = sorted({seed for row in setting.rows for seed in (*row.scores, *row.failed)})
     asked = every[: setting.race.looks[0]]
