@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -163,12 +164,14 @@ class Speed:
 
 
 def entry(ended: Outcome, score: str, metric: Metric) -> Runner:
-    """What a run gave, by the epoch that counts."""
-    asked, value = ended.run.arguments, ended.value or {}
+    """What a run gave, by the epoch that counts; one whose test has no number (AUROC of a single class) has failed."""
+    asked, value, reason = ended.run.arguments, ended.value or {}, ended.reason
     scores = value.get(score) or {}
+    test, val = (scores.get(key_of(part, metric.name)) for part in ("test", "val"))
+    if test is not None and not math.isfinite(test):
+        test, val, reason = None, None, reason or f"its test {metric.words} is {test}"
     return Runner(
-        asked["data"], asked["model"], asked["method"], asked["seed"], f"runs/{ended.run.name}", ended.reason,
-        scores.get(key_of("test", metric.name)), scores.get(key_of("val", metric.name)),
+        asked["data"], asked["model"], asked["method"], asked["seed"], f"runs/{ended.run.name}", reason, test, val,
         value.get("seconds", 0.0), value.get("steps", 0), value.get("passes", 0.0),
         tuple(each.get("last", {}).get(key_of("train", metric.name)) for each in value.get("generations") or ()),
     )  # fmt: skip
