@@ -385,6 +385,9 @@ def test_a_yardstick_that_is_not_beaten_is_named_beside_the_network_it_is_held_a
 
     settings = found(NORMAL, LONG, runs("restart", 0.91, val=0.95), runs("ema", 0.95, val=0.9)).settings
     low, logistic = learner("majority", 0.5), learner("logistic", 0.938)
+    lucky = [replace(o, test=1.0) if o.seed == 4 else o for o in runs("restart", 0.93, val=0.95)]
+    easy = found(NORMAL, LONG, lucky).settings  # 94.3 % with the fifth split, which the learners do not see
+    assert len(said(easy, [low, logistic])) == 1
     held = "On data, restart, the best network on validation, does not beat logistic (93.8 %), which takes seconds."
     assert said(settings, [low, logistic]) == [held]
     assert said(settings, [low]) == []

@@ -72,6 +72,7 @@ class Row:
     to_control: Against | None = None
     tuned: TunedRunner | None = None  # None: it runs with the settings that it was asked for
     calibration: Calibration | None = None  # means over the runs; None: answers are no classes, or none was kept
+    validations: dict[int, float] = field(default_factory=dict)  # by seed
 
     @property
     def verdict(self) -> str:
@@ -125,6 +126,10 @@ class Setting:
     def overlap(self) -> float:
         """Where every seed carves another test set: its size by that of the pool to train on, else 0."""
         return self.race.overlap
+
+    def first_seeds(self, count: int) -> list[int]:
+        """The first so many seeds that raced."""
+        return sorted({seed for row in self.rows for seed in (*row.scores, *row.failed)})[:count]
 
     def row(self, method: str) -> Row:
         """The row of a method."""
@@ -219,19 +224,20 @@ def _row(method: str, outcomes: list[Runner], race: Race, metric: Metric) -> Row
     done = sorted((o for o in outcomes if o.test is not None), key=lambda o: o.seed)
     scores = {o.seed: o.test for o in done if o.test is not None}
     mean = interval(list(scores.values()), overlap=race.overlap, grain=race.grain) if done else None
-    validated = [o.val for o in done if o.val is not None]
+    validated = {o.seed: o.val for o in done if o.val is not None}
     ends = [o.training[-1] for o in done if o.training and o.training[-1] is not None]
     return Row(
         method=method,
         scores=scores,
         estimate=_clipped(mean, metric) if mean is not None else None,
-        validation=statistics.fmean(validated) if validated else None,
+        validation=statistics.fmean(validated.values()) if validated else None,
         seconds=statistics.fmean(o.seconds for o in done) if done else None,
         passes=statistics.fmean(o.passes for o in done) if done else None,
         failed={o.seed: o.reason for o in outcomes if o.reason is not None},
         training=statistics.fmean(ends) if ends else None,
         unlearned=[run for run in (_unlearned(o, metric) for o in done) if run is not None],
         exploratory=method in race.exploratory,
+        validations=validated,
     )
 
 
@@ -328,8 +334,7 @@ def _across(settings: list[Setting]) -> Across:
 
 def at_first_look(setting: Setting) -> dict[str, float]:
     """What each method is worth on the seeds that all of them were asked for."""
-    every = sorted({seed for row in setting.rows for seed in (*row.scores, *row.failed)})
-    asked = every[: setting.race.looks[0]]
+    asked = setting.first_seeds(setting.race.looks[0])
     means = {row.method: [row.scores[seed] for seed in asked if seed in row.scores] for row in setting.rows}
     return {method: setting.metric.worth(statistics.fmean(here)) for method, here in means.items() if here}
 

@@ -137,14 +137,16 @@ class Comparison:
         return next(source for source, label in self.labels.items() if entry.data in (source, label))
 
     def _winner(self, found: Findings) -> Runner | None:
-        """The best row on validation, of networks and of yardsticks."""
+        """The best row on validation, of networks and of yardsticks; these two on the seeds that yardsticks see."""
         network, worth = found.winner, self.metric.worth
         rows = [row for row in self.yardsticks if network is not None and row.data == network.data]
         if network is None or not rows:
             return network
         best = max(rows, key=lambda row: worth(statistics.fmean(row.val)))
         setting = next(s for s in found.settings if (s.data, s.model) == (network.data, network.model))
-        beaten = worth(statistics.fmean(best.val)) > worth(setting.row(network.method).validation)
+        seen, row = setting.first_seeds(len(best.val)), setting.row(network.method)
+        same = [row.validations[seed] for seed in seen if seed in row.validations]
+        beaten = worth(statistics.fmean(best.val)) > worth(statistics.fmean(same) if same else row.validation)
         return entry_of(best, self.plan.first) if beaten else network
 
     def findings(self) -> Findings:
