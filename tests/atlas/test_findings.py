@@ -74,6 +74,16 @@ def test_a_data_set_is_one_observation() -> None:
     assert beats(Atlas(world()))[0] == ["", "long", "mixup", "sam"]
 
 
+def test_who_beats_whom_on_the_seeds_that_all_methods_ran() -> None:
+    """Who looked worse by chance was dropped, and stayed worse: the means at the end are no fair coin."""
+    seen = [dataclasses.replace(r, first=0.9 if r.method == "sam" else r.mean) for r in world()]
+    _, marks, _ = Atlas(seen).beats()
+    assert (marks["long", "sam"], marks["sam", "long"]) == ("★", "")
+    tree = Atlas(seen).tree()
+    assert tree is not None
+    assert tree.winner == "sam"
+
+
 def test_verdicts_over_all_settings_are_corrected_for_them() -> None:
     atlas = Atlas(world())
     assert (atlas.count("better"), atlas.count("worse")) == (4, 2)
@@ -108,6 +118,12 @@ def test_rows_survive_their_file(tmp_path: Path) -> None:
     assert [dataclasses.replace(r, difference=None) for r in kept.read(tmp_path / "atlas.csv")] == [
         dataclasses.replace(r, difference=None, mean=None if r.mean is None else round(r.mean, 6)) for r in world()
     ]
+    known = [r for r in world() if r.mean is not None]
+    kept.write(tmp_path / "atlas.csv", [dataclasses.replace(r, first=0.5) for r in known])
+    assert {r.first for r in kept.read(tmp_path / "atlas.csv")} == {0.5}
+    lines = (tmp_path / "atlas.csv").read_text().splitlines()
+    (tmp_path / "before.csv").write_text("\n".join(line.rpartition(",")[0] for line in lines))
+    assert [r.fair for r in kept.read(tmp_path / "before.csv")] == [round(r.mean or 0.0, 6) for r in known]
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(RequestError, match="no file of an atlas"):
         kept.read(tmp_path / "other.csv")

@@ -9,11 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from fallow.comparison.findings import Findings, Setting, find, judge
-from fallow.comparison.race import ACCURACY, Rules, Runner
+from fallow.comparison.race import ACCURACY, Rules, Runner, steps
 from fallow.comparison.yardsticks import Measured, said
-from fallow.evaluate.metrics import NUMBERS
+from fallow.data import Data, Examples
+from fallow.evaluate.metrics import CLASSES, NUMBERS
 from fallow.evaluate.race import repeated_interval, sequential_p, visible
 from fallow.evaluate.statistics import holm
 
@@ -188,6 +190,26 @@ def test_less_may_be_better() -> None:
     against = setting.row("llf").to_control
     assert against is not None
     assert against.difference.low <= against.difference.mean <= against.difference.high < 0
+    standing = setting.row("llf").standing
+    assert standing is not None
+    assert standing.against["long"] == against.difference[:3]  # --json has both
+
+
+def test_gains_that_happen_to_be_equal_are_known_no_better_than_to_an_example() -> None:
+    """One rare test example more with each of four seeds: chance, where so few of them are unsure."""
+    test = Examples(torch.zeros(50, 6), (torch.arange(50) < 5).long())
+    data = Data("data", test, test, test, ["a", "b"], (6,))
+    for name, by in (("accuracy", 0.02), ("balanced-accuracy", 0.1), ("macro-f1", 0.1)):
+        metric = CLASSES[name]
+        described = DESCRIBED | {"steps": steps(data, metric)}
+        every = [
+            replace(o, test=mean + by * (o.seed % 2))
+            for method, mean in (("long", 0.7), ("ema", 0.7 + by))
+            for o in runs(method, 0.9, seeds=range(4))
+        ]
+        setting = judge(every, described, 0.0, "passes", metric, Rules((4, 5), 4))
+        assert setting.race.grain == pytest.approx(by)
+        assert setting.row("ema").verdict == "undecided"
 
 
 def test_the_control_is_the_best_on_validation_whatever_test_says() -> None:
@@ -307,6 +329,19 @@ def test_a_method_that_is_missing_somewhere_is_left_out_of_the_matrix() -> None:
     assert "llf" not in across.methods
 
 
+def test_the_matrix_is_of_the_seeds_that_all_methods_ran() -> None:
+    """A method that was dropped when it looked worse would stay worse, whatever became of the others."""
+    outcomes = many(6, normal=0.8, long=0.85, llf=0.86)
+    turned = [replace(o, test=0.0) if (o.method, o.seed) == ("llf", 4) else o for o in outcomes]
+    assert [o for o in turned if o not in outcomes]
+    usual, other = found(outcomes).across, found(turned).across
+    assert usual is not None
+    assert other is not None
+    assert usual.marks == other.marks  # the first look is at four seeds
+    assert usual.marks["long", "llf"] == "★"
+    assert str(usual.tree) == str(other.tree)
+
+
 def test_settings_in_which_nothing_finished() -> None:
     findings = found(failed("normal"), failed("long"), [replace(o, data="other") for o in failed("long")])
     assert findings.across is not None
@@ -350,6 +385,9 @@ def test_a_yardstick_that_is_not_beaten_is_named_beside_the_network_it_is_held_a
 
     settings = found(NORMAL, LONG, runs("restart", 0.91, val=0.95), runs("ema", 0.95, val=0.9)).settings
     low, logistic = learner("majority", 0.5), learner("logistic", 0.938)
+    lucky = [replace(o, test=1.0) if o.seed == 4 else o for o in runs("restart", 0.93, val=0.95)]
+    easy = found(NORMAL, LONG, lucky).settings  # 94.3 % with the fifth split, which the learners do not see
+    assert len(said(easy, [low, logistic])) == 1
     held = "On data, restart, the best network on validation, does not beat logistic (93.8 %), which takes seconds."
     assert said(settings, [low, logistic]) == [held]
     assert said(settings, [low]) == []

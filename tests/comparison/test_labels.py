@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,10 @@ def test_the_best_control_and_the_best_method_on_validation() -> None:
     entries = [Runner("d", "m", name, s, "x", None, 0.0, mean) for name, mean in means.items() for s in range(3)]
     assert runners(entries, ACCURACY) == ["restart", "ema"]
     assert runners(entries, NUMBERS["rmse"]) == ["long", "sam"]
+    once = [replace(o, val=None, reason="no") if (o.method, o.seed) == ("restart", 0) else o for o in entries]
+    assert runners(once, ACCURACY) == ["restart", "ema"]  # the control of all other tables, too
+    never = [replace(o, val=None, reason="no") if o.method == "restart" else o for o in entries]
+    assert runners(never, ACCURACY) == ["long", "ema"]
 
 
 def found(metric_of: dict[str, float], examples: int = 1000) -> LabelCurves:

@@ -92,3 +92,15 @@ def test_labels_have_a_page(tmp_path: Path) -> None:
     assert "What it confuses" not in page
     with pytest.raises(Exception, match="accuracy"):
         ran(plan(str(tmp_path / "d.npz"), "long", settings={"metric": "accuracy"}), tmp_path / "other")
+
+
+def test_a_test_part_that_has_no_number_is_a_failure_with_its_reason(tmp_path: Path) -> None:
+    """The AUROC of one class; it was an error of the statistics once everything had run."""
+    x, y = np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32), np.arange(60) % 2
+    np.savez(tmp_path / "one.npz", x_train=x[:40], y_train=y[:40], x_test=x[40:], y_test=np.zeros(20, int))
+    done = ran(plan(str(tmp_path / "one.npz"), "ema", settings={"metric": "auroc"}), tmp_path / "out")
+    rows = done.findings().settings[0].rows
+    assert {row.method for row in rows} == {"normal", "long", "ema"}
+    assert {reason for row in rows for reason in row.failed.values()} == {"its test AUROC is nan"}
+    assert all(row.estimate is None for row in rows)
+    assert "its test AUROC is nan" in (tmp_path / "out" / "report.html").read_text()

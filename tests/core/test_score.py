@@ -111,3 +111,7 @@ def test_which_is_better() -> None:
     assert c.better(a, error)
     assert not a.better(a, right)
     assert a.better(None, right)
+    none, later = (Score(loss, {"rmse": float("nan")}, 4) for loss in (1.0, 0.9))
+    assert a.better(none, error)  # whatever came first
+    assert not none.better(a, error)
+    assert later.better(none, error)  # by loss

@@ -215,7 +215,11 @@ def test_what_would_decide_it() -> None:
     assert advice(unsure - unsure.mean()) == (None, "the difference is too small to be seen even with 1,000 seeds")
     same = advice(unsure - unsure.mean(), same=1.0)
     assert same.seeds is not None  # as no different
-    assert advice(np.stack([unsure, unsure - 2])).sentence.startswith("it stands between the controls")
+    for margin in (0.0, 0.1):  # far above one and far below the other is not too small to be seen
+        between = advice(np.stack([unsure, unsure - 2]), same=margin)
+        assert between.sentence.startswith("it stands between the controls")
+    near = unsure - unsure.mean()
+    assert advice(np.stack([near + 0.1, near - 0.1]), same=1.0).seeds is not None  # as no different from either
     assert advice(unsure[:3]) == (None, "4 seeds are needed for a first look")
     both = advice(np.stack([unsure, unsure + 1]))
     assert both.seeds == found.seeds  # the nearer control decides

@@ -70,6 +70,8 @@ def test_an_interval_of_overlapping_splits_is_wider() -> None:
 
 def test_one_value_has_no_interval() -> None:
     assert interval([0.9]) == Estimate(0.9, None, None)
+    assert interval([0.9, math.inf]) == Estimate(math.inf, None, None)  # a task on which adaptation diverged
+    assert math.isnan(interval([0.9, math.nan, 1.0]).mean)
     assert paired([0.9], [0.8]) is None
     assert paired([], []) is None
 

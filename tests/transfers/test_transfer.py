@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -114,6 +115,24 @@ def test_seeds_that_agree_by_chance_are_no_evidence() -> None:
     assert found.difference.mean == -0.25
     assert found.difference.p > 0.05
     assert found.estimate.low < 0.5 < found.estimate.high
+
+
+def test_rows_are_paired_by_the_seeds_that_both_have() -> None:
+    """In a race the control runs on: its further seeds are no reason to take the luck of networks for a difference."""
+    draw = np.random.default_rng(0)
+
+    def networks(name: str, accuracies: list[float]) -> dict[Backbone, dict[str, list[float]]]:
+        return {
+            Backbone(name, f"r{seed}", "last", seed): {"values": (draw.random(4000) < mean).astype(float).tolist()}
+            for seed, mean in enumerate(accuracies)
+        }
+
+    long, llf = networks("long", [0.7, 0.8, 0.7, 0.8, 0.7, 0.8]), networks("llf", [0.8, 0.8, 0.8, 0.7])
+    found = _entry(asked.Asked("logistic"), "llf", TransferColumn("photos", "", None), llf, long)
+    first = [fmean(each["values"]) for each in list(long.values())[:4]]
+    assert found.over == "seeds"
+    assert found.difference == paired(list(found.means.values()), first, grain=1 / 4000)
+    assert found.difference.p > 0.05
 
 
 def test_single_networks_are_paired_over_episodes(home: Path) -> None:

@@ -74,9 +74,9 @@ class Atlas:
         """
         scratch = [setting for setting in self.settings if setting[2] == SCRATCH]
         asked = dict.fromkeys(row.method for row in self.rows if row.verdict != YARDSTICK)
-        whole = [method for method in asked if all(self._mean(method, setting) is not None for setting in scratch)]
+        whole = [method for method in asked if all(self._fair(method, setting) is not None for setting in scratch)]
         means = {
-            method: list(_by_data((setting[0], self._mean(method, setting) or 0.0) for setting in scratch).values())
+            method: list(_by_data((setting[0], self._fair(method, setting) or 0.0) for setting in scratch).values())
             for method in whole
         }
         return whole, significance(means, LEVEL), len({setting[0] for setting in scratch})
@@ -91,13 +91,13 @@ class Atlas:
                 row for row in self.rows if row.setting == setting and row.verdict not in (YARDSTICK, "failed")
                 and row.method != BASELINE and row.mean is not None
             ]  # fmt: skip
-            winners.append(max(here, key=lambda row: row.mean or 0.0).method)
+            winners.append(max(here, key=lambda row: row.fair or 0.0).method)
             designs.append(_design(here[0]))
         return grow(designs, winners)
 
-    def _mean(self, method: str, setting: Column) -> float | None:
+    def _fair(self, method: str, setting: Column) -> float | None:
         row = self.at(method, setting)
-        return None if row is None else row.mean
+        return None if row is None else row.fair
 
     # ---- in words ---------------------------------------------------------------------------------------
 

@@ -44,6 +44,12 @@ class Judgement:
     seconds: float | None  # of a run
     tuned: int  # trials of settings that each runner had; 0: none
     measured: str  # by which version
+    first: float | None = None  # the mean at the first look, which all methods ran; None: of before it was kept
+
+    @property
+    def fair(self) -> float | None:
+        """The accuracy to compare with others of the setting: who ran on after the first look depends on the scores."""
+        return self.mean if self.first is None else self.first
 
     @property
     def setting(self) -> tuple[str, int, str]:
@@ -53,6 +59,7 @@ class Judgement:
 
 def gathered(site: Site, comparison: Comparison, findings: Findings) -> list[Judgement]:
     """The rows of a comparison and what was found by it."""
+    from fallow.comparison.findings import at_first_look
     from fallow.core.record import versions
     from fallow.models import starts_trained
 
@@ -70,6 +77,7 @@ def gathered(site: Site, comparison: Comparison, findings: Findings) -> list[Jud
     found = []
     for setting in findings.settings:
         start = PRETRAINED if starts_trained(setting.model) else SCRATCH
+        first = at_first_look(setting)
         for row in setting.rows:
             against = row.to_control.difference if row.to_control is not None else None
             found.append(
@@ -86,6 +94,7 @@ def gathered(site: Site, comparison: Comparison, findings: Findings) -> list[Jud
                     high=against.high if against else None,
                     p=row.standing.p if row.standing else None,
                     seconds=row.seconds,
+                    first=first.get(row.method),
                     **known,
                 )
             )
@@ -127,7 +136,9 @@ def read(path: Path) -> list[Judgement]:
     try:
         with open(path, newline="", encoding="utf-8") as file:
             return [
-                Judgement(**{key: _value(line[key], kind) for key, kind in kinds.items()})
+                Judgement(
+                    **{key: _value(line[key], kind) for key, kind in kinds.items() if key in line or key != "first"}
+                )
                 for line in csv.DictReader(file)
             ]
     except (OSError, KeyError, ValueError, UnicodeDecodeError) as error:

@@ -9,6 +9,7 @@ from fallow.cli.display import duration, say
 from fallow.cli.live import title
 from fallow.comparison.minutes import trainings
 from fallow.comparison.policy import races
+from fallow.comparison.race import steps
 from fallow.comparison.tuning import WORK as TRIAL
 from fallow.comparison.tuning import said
 from fallow.evaluate.race import visible
@@ -91,9 +92,8 @@ def estimate(comparison: Comparison, workers: int) -> str:
 def _prospect(comparison: Comparison, data: Any) -> str:
     """What the race will be able to see."""
     plan = comparison.plan
-    race = plan.rules(comparison.metric).race(
-        plan.methods, (), data.describe()["sizes"]["test"], data.overlap, comparison.metric
-    )
+    metric = comparison.metric
+    race = plan.rules(metric).race(plan.methods, (), steps(data, metric), data.overlap, metric)
     if plan.seeds < race.looks[0]:
         return f"nothing can be judged before {race.looks[0]} seeds"
     last = max(k for k in race.looks if k <= plan.seeds)

@@ -72,6 +72,7 @@ class Row:
     to_control: Against | None = None
     tuned: TunedRunner | None = None  # None: it runs with the settings that it was asked for
     calibration: Calibration | None = None  # means over the runs; None: answers are no classes, or none was kept
+    validations: dict[int, float] = field(default_factory=dict)  # by seed
 
     @property
     def verdict(self) -> str:
@@ -126,6 +127,10 @@ class Setting:
         """Where every seed carves another test set: its size by that of the pool to train on, else 0."""
         return self.race.overlap
 
+    def first_seeds(self, count: int) -> list[int]:
+        """The first so many seeds that raced."""
+        return sorted({seed for row in self.rows for seed in (*row.scores, *row.failed)})[:count]
+
     def row(self, method: str) -> Row:
         """The row of a method."""
         return next(row for row in self.rows if row.method == method)
@@ -173,7 +178,10 @@ def find(
     metric: Metric = ACCURACY,
     rules: Rules = Rules(),  # noqa: B008
 ) -> Findings:
-    """Judge the outcomes; ``described`` and ``overlaps`` tell of each data set what ``Data`` says of itself."""
+    """Judge the outcomes; ``described`` and ``overlaps`` tell of each data set what ``Data`` says of itself.
+
+    Where ``described`` has ``steps``, scores on test move by these, else by an example.
+    """
     settings = []
     for data, model in dict.fromkeys((outcome.data, outcome.model) for outcome in outcomes):
         here = [o for o in outcomes if (o.data, o.model) == (data, model)]
@@ -191,14 +199,15 @@ def judge(
 ) -> Setting:
     """One setting: every method with its interval, its differences and its verdict."""
     names = list(dict.fromkeys(outcome.method for outcome in outcomes))
-    race = rules.race(names, outcomes, described["sizes"]["test"], overlap, metric)
+    steps = described.get("steps", described["sizes"]["test"])
+    race = rules.race(names, outcomes, steps, overlap, metric)
     rows = [_row(name, [o for o in outcomes if o.method == name], race, metric) for name in names]
     controls = [row for row in rows if row.method in race.controls and row.validation is not None]
     control = max(controls, key=lambda row: metric.worth(row.validation)).method if controls else None
     scores = rules.scores(outcomes, metric)
     places = standings(race, scores) if race.controls else {}
     for row in rows:
-        row.standing = places.get(row.method)
+        row.standing = _in_direction(places.get(row.method), metric)
         if control is not None and row.method != control:
             row.to_control = _against(race, scores, row.method, control, row.standing, metric)
     if BASELINE in scores:
@@ -215,19 +224,20 @@ def _row(method: str, outcomes: list[Runner], race: Race, metric: Metric) -> Row
     done = sorted((o for o in outcomes if o.test is not None), key=lambda o: o.seed)
     scores = {o.seed: o.test for o in done if o.test is not None}
     mean = interval(list(scores.values()), overlap=race.overlap, grain=race.grain) if done else None
-    validated = [o.val for o in done if o.val is not None]
+    validated = {o.seed: o.val for o in done if o.val is not None}
     ends = [o.training[-1] for o in done if o.training and o.training[-1] is not None]
     return Row(
         method=method,
         scores=scores,
         estimate=_clipped(mean, metric) if mean is not None else None,
-        validation=statistics.fmean(validated) if validated else None,
+        validation=statistics.fmean(validated.values()) if validated else None,
         seconds=statistics.fmean(o.seconds for o in done) if done else None,
         passes=statistics.fmean(o.passes for o in done) if done else None,
         failed={o.seed: o.reason for o in outcomes if o.reason is not None},
         training=statistics.fmean(ends) if ends else None,
         unlearned=[run for run in (_unlearned(o, metric) for o in done) if run is not None],
         exploratory=method in race.exploratory,
+        validations=validated,
     )
 
 
@@ -245,6 +255,18 @@ def _clipped(found: Estimate, metric: Metric) -> Estimate:
     if found.low is None or found.high is None:
         return found
     return Estimate(found.mean, max(metric.bounds[0], found.low), min(metric.bounds[1], found.high))
+
+
+def _in_direction(place: Standing | None, metric: Metric) -> Standing | None:
+    """A standing with its differences in the metric's own direction: a race takes larger for better."""
+    if place is None or metric.higher:
+        return place
+    turned = {name: Estimate(-d.mean, _minus(d.high), _minus(d.low)) for name, d in place.against.items()}
+    return dataclasses.replace(place, against=turned)
+
+
+def _minus(value: float | None) -> float | None:
+    return None if value is None else -value
 
 
 def _against(
@@ -294,25 +316,27 @@ def _winner(settings: list[Setting], outcomes: Sequence[Runner]) -> Runner | Non
 
 
 def _across(settings: list[Setting]) -> Across:
-    """LW's table 3: an observation is a setting, its mean over seeds; methods that are missing in one are left out."""
-    common = [
-        row.method
-        for row in settings[0].rows
-        if all(any(r.method == row.method and r.estimate for r in s.rows) for s in settings)
-    ]
+    """LW's table 3: an observation is a setting, its mean at the first look; methods missing in one are left out.
 
-    def mean(setting: Setting, method: str) -> float:
-        estimate = setting.row(method).estimate
-        assert estimate is not None
-        return setting.metric.worth(estimate.mean)
-
-    marks = significance({method: [mean(s, method) for s in settings] for method in common}, LEVEL)
+    All runners go to the first look. Who goes on depends on the scores, so that later means are no fair coin: who looks
+    worse than a control by chance is dropped, and stays worse.
+    """
+    first = [at_first_look(setting) for setting in settings]
+    common = [row.method for row in settings[0].rows if all(row.method in means for means in first)]
+    marks = significance({method: [means[method] for means in first] for method in common}, LEVEL)
     contestants = [method for method in common if method != BASELINE]
     tree = None
     if contestants and len(settings) >= LEAST:
-        winners = [max(contestants, key=lambda method, s=s: mean(s, method)) for s in settings]  # type: ignore[misc]
+        winners = [max(contestants, key=means.__getitem__) for means in first]
         tree = grow([_design(s) for s in settings], winners)
     return Across(common, marks, len(settings), tree)
+
+
+def at_first_look(setting: Setting) -> dict[str, float]:
+    """What each method is worth on the seeds that all of them were asked for."""
+    asked = setting.first_seeds(setting.race.looks[0])
+    means = {row.method: [row.scores[seed] for seed in asked if seed in row.scores] for row in setting.rows}
+    return {method: setting.metric.worth(statistics.fmean(here)) for method, here in means.items() if here}
 
 
 def _design(setting: Setting) -> dict[str, float]:

@@ -100,11 +100,12 @@ def part(run: Run, labels: int, examples: int) -> Run:
 
 
 def runners(entries: Sequence[Runner], metric: Metric) -> list[str]:
-    """The best control and the best method by their means on validation."""
-    means: dict[str, list[float]] = {}
+    """The best control and the best method by their means on validation, of the runs that are done."""
+    values: dict[str, list[float]] = {}
     for entry in entries:
-        means.setdefault(entry.method, []).append(metric.worth(entry.val))
-    ranked = sorted(means, key=lambda name: (-statistics.fmean(means[name]), name))  # whoever ended first
+        values.setdefault(entry.method, []).extend([] if entry.val is None else [entry.val])
+    means = {name: metric.worth(statistics.fmean(here) if here else None) for name, here in values.items()}
+    ranked = sorted(means, key=lambda name: (-means[name], name))  # whoever ended first
     controls = [name for name in ranked if plain(name) and name != BASELINE]
     methods = [name for name in ranked if not plain(name)]
     return [*controls[:1], *methods[:1]]

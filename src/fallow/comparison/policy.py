@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -12,7 +13,7 @@ from typing import Any
 from fallow.base.names import slug
 from fallow.comparison import labels
 from fallow.comparison.plan import TASKS, Plan
-from fallow.comparison.race import BASELINE, Runner, rounds
+from fallow.comparison.race import BASELINE, Runner, rounds, steps
 from fallow.comparison.recipes import with_recipes
 from fallow.comparison.tuning import TunedRunner, Tuning, with_settings
 from fallow.evaluate.metrics import Metric
@@ -46,9 +47,9 @@ def policy(
                 for each in ended.values()
                 if races(each.run) and (each.run.arguments["data"], each.run.arguments["model"]) == (source, model)
             ]
-            rules, test = plan.rules(metric), data.describe()["sizes"]["test"]
+            rules = plan.rules(metric)
             methods = [method for method in plan.methods if (method, 0) in cell]
-            race = rules.race(methods, entries, test, data.overlap, metric)
+            race = rules.race(methods, entries, steps(data, metric), data.overlap, metric)
             seconds = {method: speed(cell[method, 0]) for method in methods}
             baseline = BASELINE if BASELINE in plan.methods else None
             now = list(rounds(race, rules.scores(entries, metric), seconds, baseline))[-1:]
@@ -163,12 +164,14 @@ class Speed:
 
 
 def entry(ended: Outcome, score: str, metric: Metric) -> Runner:
-    """What a run gave, by the epoch that counts."""
-    asked, value = ended.run.arguments, ended.value or {}
+    """What a run gave, by the epoch that counts; one whose test has no number (AUROC of a single class) has failed."""
+    asked, value, reason = ended.run.arguments, ended.value or {}, ended.reason
     scores = value.get(score) or {}
+    test, val = (scores.get(key_of(part, metric.name)) for part in ("test", "val"))
+    if test is not None and not math.isfinite(test):
+        test, val, reason = None, None, reason or f"its test {metric.words} is {test}"
     return Runner(
-        asked["data"], asked["model"], asked["method"], asked["seed"], f"runs/{ended.run.name}", ended.reason,
-        scores.get(key_of("test", metric.name)), scores.get(key_of("val", metric.name)),
+        asked["data"], asked["model"], asked["method"], asked["seed"], f"runs/{ended.run.name}", reason, test, val,
         value.get("seconds", 0.0), value.get("steps", 0), value.get("passes", 0.0),
         tuple(each.get("last", {}).get(key_of("train", metric.name)) for each in value.get("generations") or ()),
     )  # fmt: skip

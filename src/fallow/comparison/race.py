@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ BASELINE = "normal"  # ordinary training for the epochs of one generation
 CONTROLS = ("long", "restart")  # the same compute as the methods, and nothing else
 TASKS_CONTROL = "maml"  # of methods that learn from tasks
 ACCURACY = CLASSES["accuracy"]
+BY_CLASS = ("balanced-accuracy", "macro-f1")  # they move by whole examples, too, by the most in the rarest class
 HELD = 2  # seeds on which runners are tuned, where they are: none of them races
 SAME = 0.005  # of a share: half a point makes no difference in practice
 
@@ -54,9 +56,11 @@ class Rules:
     exploratory: tuple[str, ...] = ()
 
     def race(
-        self, methods: Iterable[str], outcomes: Sequence[Runner], test: int, overlap: float, metric: Metric
+        self, methods: Iterable[str], outcomes: Sequence[Runner], steps: int, overlap: float, metric: Metric
     ) -> Race:
-        """The race of one setting with so many test examples; a control that failed up to the first look is none."""
+        """The race of one setting, its scores in so many :func:`steps`; a control that failed up to the first look is
+        none.
+        """
         names, scores = list(methods), self.scores(outcomes, metric)
         enough = min(self.looks[0], self.seeds)
         lost = {name for name, runs in scores.items() if len(runs) >= enough and np.isnan([*runs.values()]).all()}
@@ -68,7 +72,7 @@ class Rules:
             seeds=self.seeds,
             same=(SAME if metric.share else 0.0) if self.same is None else self.same,
             overlap=overlap,
-            grain=1 / test if metric.name == ACCURACY.name else 0.0,
+            grain=1 / steps if metric.name in (ACCURACY.name, *BY_CLASS) else 0.0,
             prove_worse=self.prove_worse,
             exploratory=tuple(name for name in asked if name in self.exploratory),
         )
@@ -80,6 +84,15 @@ class Rules:
             worth = metric.worth(o.test)
             found.setdefault(o.method, {})[o.seed - self.first] = worth if worth > float("-inf") else float("nan")
         return found
+
+
+def steps(data: Any, metric: Metric) -> int:
+    """In how many steps a score on test goes from 0 to 1: its examples, or the classes times the rarest one's."""
+    y = getattr(data.test, "y", None) if metric.name in BY_CLASS else None
+    if y is None:
+        return int(data.describe()["sizes"]["test"])
+    counts = np.unique(np.asarray(y), return_counts=True)[1]
+    return len(counts) * int(counts.min())
 
 
 def plain(method: str) -> bool:

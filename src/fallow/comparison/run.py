@@ -21,7 +21,7 @@ from fallow.comparison.findings import Findings, find
 from fallow.comparison.labels import LabelCurves
 from fallow.comparison.plan import METHODS, TASKS, Plan
 from fallow.comparison.policy import entry, learned, races, runs, tuned
-from fallow.comparison.race import Runner, plain
+from fallow.comparison.race import Runner, plain, steps
 from fallow.comparison.recipes import with_recipes
 from fallow.comparison.winner import Taken
 from fallow.comparison.work import absolute, read
@@ -137,21 +137,26 @@ class Comparison:
         return next(source for source, label in self.labels.items() if entry.data in (source, label))
 
     def _winner(self, found: Findings) -> Runner | None:
-        """The best row on validation, of networks and of yardsticks."""
+        """The best row on validation, of networks and of yardsticks; these two on the seeds that yardsticks see."""
         network, worth = found.winner, self.metric.worth
         rows = [row for row in self.yardsticks if network is not None and row.data == network.data]
         if network is None or not rows:
             return network
         best = max(rows, key=lambda row: worth(statistics.fmean(row.val)))
         setting = next(s for s in found.settings if (s.data, s.model) == (network.data, network.model))
-        beaten = worth(statistics.fmean(best.val)) > worth(setting.row(network.method).validation)
+        seen, row = setting.first_seeds(len(best.val)), setting.row(network.method)
+        same = [row.validations[seed] for seed in seen if seed in row.validations]
+        beaten = worth(statistics.fmean(best.val)) > worth(statistics.fmean(same) if same else row.validation)
         return entry_of(best, self.plan.first) if beaten else network
 
     def findings(self) -> Findings:
         """The verdicts on what is done so far."""
         labels = self.labels
         named = [self.named(entry) for entry in self.entries.values()]
-        described = {labels[source]: data.describe() for source, data in self.loaded.items()}
+        described = {
+            labels[source]: data.describe() | {"steps": steps(data, self.metric)}
+            for source, data in self.loaded.items()
+        }
         overlaps = {labels[source]: data.overlap for source, data in self.loaded.items()}
         found = find(named, described, overlaps, self.plan.budget, self.metric, self.plan.rules(self.metric))
         if self.plan.tune:

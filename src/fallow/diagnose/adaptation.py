@@ -97,7 +97,7 @@ def _interval(step: dict[str, Any], shown: Shown) -> str:
 def _steps(tested: dict[str, Any]) -> Drawing:
     shown, steps = _shown(tested), tested["steps"]
     points = [(float(i), shown.factor * step["mean"]) for i, step in enumerate(steps)]
-    known = steps[0]["low"] is not None
+    known = all(step["low"] is not None for step in steps)
     band = [(shown.factor * step["low"], shown.factor * step["high"]) for step in steps] if known else None
     title = f"Query {shown.axis()}, mean and 95 % interval"
     made = lines(title, [Line("mean", points, band=band, dotted=True)], Axis("inner step", counts=True))

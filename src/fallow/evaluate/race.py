@@ -188,8 +188,6 @@ def advice(
     if not len(path.seeds):
         return Advice(None, f"{looks[0]} seeds are needed for a first look")
     n, mean, spread = int(path.seeds[-1]), path.mean[:, -1:], path.spread[:, -1:]
-    if same == 0 and len(set(np.sign(mean).ravel())) > 1:
-        return Advice(None, "it stands between the controls, and more seeds would not change that")
 
     def first(overlap: float) -> int | None:
         later = np.arange(n + 1, FURTHEST + 1)
@@ -207,6 +205,8 @@ def advice(
         return Advice(more, f"about {more} more seeds would decide this")
     if overlap and first(0.0) is not None:
         return Advice(None, "more seeds cannot decide this; more test data can")
+    if len(set(np.sign(mean).ravel())) > 1:
+        return Advice(None, "it stands between the controls, and more seeds would not change that")
     return Advice(None, f"the difference is too small to be seen even with {FURTHEST:,} seeds")
 
 

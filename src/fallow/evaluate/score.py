@@ -34,12 +34,14 @@ class Score(NamedTuple):
         return {f"{part}_loss": self.loss} | {key_of(part, name): value for name, value in self.metrics.items()}
 
     def better(self, other: Score | None, metric: Metric | None) -> bool:
-        """Whether this is the better score: by the metric in its own direction, then by loss."""
+        """Whether this is the better score: by the metric in its own direction, then by loss; one without a number
+        (AUROC of a single class) is the worst.
+        """
         if other is None:
             return True
         if metric is None or not {metric.name} <= set(self.metrics) & set(other.metrics):
             return self.loss < other.loss
-        mine, theirs = (score.metrics[metric.name] * (1 if metric.higher else -1) for score in (self, other))
+        mine, theirs = (metric.worth(score.metrics[metric.name]) for score in (self, other))
         return mine > theirs or (mine == theirs and self.loss < other.loss)
 
 

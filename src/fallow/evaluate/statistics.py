@@ -68,7 +68,7 @@ def significance(results: Mapping[str, Sequence[float]], level: float = 0.05) ->
 
 
 class Estimate(NamedTuple):
-    """A mean with its interval; the ends are None where one value cannot tell."""
+    """A mean with its interval; the ends are None where one value, or one that is not finite, cannot tell."""
 
     mean: float
     low: float | None
@@ -93,7 +93,7 @@ def interval(values: Sequence[float], level: float = 0.95, *, overlap: float = 0
     """
     n = len(values)
     mean = math.fsum(values) / n
-    if n < 2:
+    if n < 2 or not math.isfinite(mean):
         return Estimate(mean, None, None)
     spread = max(statistics.stdev(values), grain / math.sqrt(12))  # of a rounded number
     half = float(stdtrit(n - 1, (1 + level) / 2)) * spread * math.sqrt(1 / n + overlap)

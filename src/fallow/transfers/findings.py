@@ -94,9 +94,9 @@ Found = Mapping[tuple[Backbone, str], Sequence[Mapping[str, Any]]]  # by network
 def find(asked: Asked, found: Found, shown: Shown = ACCURACY) -> TransferFindings:
     """The table of what was measured, by the metric that is ``shown``.
 
-    Where two rows have the same two seeds or more, they are paired by seed: the question is whether the method would
-    transfer better if it were trained again. Otherwise the same episodes or test examples make the pairs, and the
-    question is about these very networks.
+    Where two rows share two seeds or more, they are paired by these: the question is whether the method would transfer
+    better if it were trained again (after a race, the control has more seeds than most). Otherwise the same episodes or
+    test examples make the pairs, and the question is about these very networks.
     """
     values: dict[TransferColumn, dict[str, dict[Backbone, Mapping[str, Any]]]] = {}
     for (backbone, data), measured in found.items():
@@ -130,8 +130,9 @@ def _entry(
     mean = _mean(ours)
     if theirs is not None and row != next(iter(theirs)).label:
         others = _by_seed(theirs)
-        if len(seeds) > 1 and seeds.keys() == others.keys():
-            difference = paired(list(seeds.values()), [others[seed] for seed in seeds], grain=_grain(ours))
+        shared = [seed for seed in seeds if seed in others]
+        if len(shared) > 1:
+            difference = paired([seeds[s] for s in shared], [others[s] for s in shared], grain=_grain(ours))
         else:
             difference = paired(mean, _mean(theirs))
     over = "seeds" if len(seeds) > 1 else units

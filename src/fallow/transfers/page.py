@@ -69,7 +69,7 @@ def section(findings: TransferFindings, column: TransferColumn) -> Section:
 def _pairs(findings: TransferFindings) -> str:
     units = "episodes" if findings.asked.shots else "test examples"
     return (
-        f"Differences are to {findings.reference}: paired by seed where both rows have the same seeds, else over the "
+        f"Differences are to {findings.reference}: paired by the seeds that both rows have, two or more, else over the "
         f"same {units}; p-values are Holm's, over the rows."
     )
 
