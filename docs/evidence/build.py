@@ -127,14 +127,12 @@ def ours(claim: dict[str, Any]) -> str:
         return f"{claim['ours']}{link}" if "ours" in claim else "–"
     found = table(claim["table"])
     at = {(c.row, c.column): c for c in found.cells}
-    digits = 1 if found.unit == "%" else 3
     said = []
     for name in claim["cells"]:
         row, _, column = name.partition(" | ")
         if (row, column) not in at:
             raise RequestError(f"{claim['table']} has no cell {name!r}, which claims.toml names: {list(at)}")
-        c = at[row, column]
-        said.append(f"{row}, {column}: {c.ours:.{digits}f}" + (f" ± {c.spread:.{digits}f}" if c.seeds > 1 else ""))
+        said.append(f"{row}, {column}: {at[row, column].shown(found.unit)}")
     return f"{'; '.join(said)} ({found.measured})".replace(": -", ": −")
 
 

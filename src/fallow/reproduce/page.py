@@ -25,7 +25,7 @@ def write(folder: Path, found: Table, command: str = "") -> Path:
     files.write(folder / f"{found.name}.svg", together.file())
     columns, *rows = found.grid()
     marks = " = agrees, ≠ does not." if any(c.agrees is not None for c in found.cells) else ""
-    ours = table(f"Ours ± deviation over seeds (the paper’s), in {found.unit}.{marks}", columns, rows)
+    ours = table(f"{found.said[0].upper()}{found.said[1:]} (the paper’s), in {found.unit}.{marks}", columns, rows)
     sections = [
         Section("Ours beside theirs", [ours, bullets(found.remarks)], "table"),
         Section("Drawn", [_reading(found), *map(figure, drawn), *found.more()], "drawn"),

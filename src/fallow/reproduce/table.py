@@ -27,6 +27,11 @@ class Cell:
     seeds: int
     agrees: bool | None  # None where there is nothing to agree with
 
+    def shown(self, unit: str) -> str:
+        """Ours, with its deviation where there are several seeds."""
+        digits = 1 if unit == "%" else 3
+        return f"{self.ours:.{digits}f}" + (f" ± {self.spread:.{digits}f}" if self.seeds > 1 else "")
+
 
 def cell(row: str, column: str, paper: float | None, values: Sequence[float], tolerance: float) -> Cell:
     """A cell from our values; it agrees within the tolerance, or within two standard errors of ours.
@@ -68,6 +73,11 @@ class Table:
         at = {(c.row, c.column): c for c in self.cells}
         return [["", *columns], *([row, *(self._show(at.get((row, column))) for column in columns)] for row in rows)]
 
+    @property
+    def said(self) -> str:
+        """What a cell says of ours."""
+        return "ours ± deviation" if any(c.seeds > 1 for c in self.cells) else "ours, of one seed"
+
     def __str__(self) -> str:
         grid = self.grid()
         widths = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
@@ -76,7 +86,7 @@ class Table:
         ]
         known = [c for c in self.cells if c.agrees is not None]
         marks = "; = agrees, ≠ does not" if known else ""
-        lines += ["", f"{self.paper}: ours ± deviation (paper), in {self.unit}{marks}"]
+        lines += ["", f"{self.paper}: {self.said} (paper), in {self.unit}{marks}"]
         agreed = [f"{sum(bool(c.agrees) for c in known)} of {len(known)} cells agree"] if known else []
         lines += [*agreed, *self.remarks]
         lines += [f"{test['claim']}: p = {test['p']:.2g}, {test['p_holm']:.2g} after Holm" for test in self.tests]
@@ -88,8 +98,7 @@ class Table:
             return ""
         mark = {None: "", True: " =", False: " ≠"}[found.agrees]
         paper = "" if found.paper is None else f" ({found.paper:g}){mark}"
-        digits = 1 if self.unit == "%" else 3
-        return f"{found.ours:.{digits}f} ± {found.spread:.{digits}f}{paper}"
+        return f"{found.shown(self.unit)}{paper}"
 
     def drawings(self) -> list[Drawing]:
         """A figure for every column: our numbers with their deviation, the paper's as open marks."""
