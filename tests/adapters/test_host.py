@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ from fallow.methods import REGISTRY
 from tests.adapters.small import EPOCHS, GENERATIONS, METHODS, assert_close, batches, network, own_loop, sgd
 
 
-def trained(method: str, **options: Any) -> dict[str, torch.Tensor]:
+def trained(method: str, scheduler: Any = None, **options: Any) -> dict[str, torch.Tensor]:
     net = network()
     optimizer, loader = sgd(net.parameters()), batches()
     guest = Guest(method, net, optimizer, loader, generations=GENERATIONS, epochs=EPOCHS, steps=len(loader), **options)
+    moves = scheduler(optimizer) if scheduler else None
     for epoch in range(GENERATIONS * EPOCHS):
         guest.begin_epoch(epoch)
         for x, y in loader:
@@ -29,6 +31,8 @@ def trained(method: str, **options: Any) -> dict[str, torch.Tensor]:
                 return loss
 
             optimizer.step(closure)
+            if moves is not None:
+                moves.step()
     guest.end()
     return net.state_dict()
 
@@ -52,6 +56,12 @@ def test_agrees_with_the_own_loop(method: str) -> None:
 
 def test_a_schedule_restarts_with_the_generation() -> None:
     assert_close(trained("llf", schedule="cosine"), own_loop("llf", schedule="cosine"))
+
+
+@pytest.mark.parametrize("method", ["llf", "seal:scale=0.5"])
+def test_a_scheduler_of_the_hosts_sets_the_rates(method: str) -> None:
+    restarts = partial(torch.optim.lr_scheduler.CosineAnnealingWarmRestarts, T_0=EPOCHS * len(batches()))
+    assert_close(trained(method, restarts), own_loop(method, schedule="cosine"))
 
 
 def test_sam_needs_a_closure() -> None:

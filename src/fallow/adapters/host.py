@@ -57,7 +57,8 @@ class Guest(Context):
     Parameters
     ----------
     method : a method or its name with settings; one that decides on batches or on the loss itself is refused.
-    model, optimizer : the host's. ``optimizer.step`` is replaced until :meth:`end`.
+    model, optimizer : the host's. ``optimizer.step`` is replaced until :meth:`end`. A scheduler is made after this: it
+        counts parameter groups, which SEAL splits.
     batches : the host's training batches, each of inputs and targets or a mapping with labels, to look at examples by.
     generations, epochs, steps : how many, of how many epochs each, of how many steps of the optimiser each.
     schedule : how the rate moves through a generation (see :class:`fallow.Settings`); None: as the host moves it.
@@ -110,10 +111,10 @@ class Guest(Context):
             method.begin(self)
 
         @wraps(optimizer.step)  # schedulers look for their mark on it
-        def step(guest: Guest, closure: Callable[[], Any] | None = None) -> Any:
-            return guest.update(closure)
+        def step(_: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+            return self.update(closure)
 
-        optimizer.step = MethodType(step, self)  # type: ignore[method-assign]
+        optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]  # a scheduler binds it anew
 
     # ---- what a host calls ------------------------------------------------------------------------
 
