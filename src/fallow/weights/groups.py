@@ -30,7 +30,7 @@ def split_groups(
     ``sides`` is a partition (``early``, ``late``) or a mapping from names to parameters. Every new group has
     the settings of the one it came from and its side's name as ``group["side"]``; parameters of no side stay
     together. State is untouched. A learning-rate scheduler counts groups, so make it after this.
-    Returns the groups of every side.
+    Returns the groups of every side; ``optimizer.load_state_dict`` makes new ones, which another call returns.
     """
     if isinstance(sides, Partition):
         sides = {"early": sides.early.parameters, "late": sides.late.parameters}
@@ -122,6 +122,9 @@ def anneal(
     (equation 3) for the first ``share`` of every generation but the first, at least for an epoch. Where the direction
     turns, the optimiser forgets their momentum.
     """
+    members = {id(p) for group in groups for p in group["params"]}
+    # the optimiser's own: those that were given are dead copies once it has loaded a checkpoint
+    groups = [group for group in optimizer.param_groups if members.intersection(map(id, group["params"]))]
     generation, place = divmod(epoch, epochs)
     climbs = generation > 0 and place < max(1, round(share * epochs))
     if climbs != any(group.get("maximize") for group in groups):
