@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fallow.adapters.host import Guest, accepted
 from fallow.base.errors import RequestError
-from fallow.methods import REGISTRY
+from fallow.methods import REGISTRY, SWA
 from tests.adapters.small import EPOCHS, GENERATIONS, METHODS, assert_close, batches, network, own_loop, sgd
 
 
@@ -92,6 +92,33 @@ def test_a_plateau_would_never_come() -> None:
     net = network()
     with pytest.raises(RequestError, match="plateau"):
         Guest("llf", net, sgd(net.parameters()), batches(), generations=1, epochs=1, steps=3, schedule="plateau")
+
+
+def epoch(guest: Guest, index: int, steps: int) -> None:
+    guest.begin_epoch(index)
+    for _ in range(steps):
+        guest.optimizer.step()
+
+
+def test_an_epoch_ends_also_where_a_step_was_left_out() -> None:
+    """As a scaler of gradients does with one that overflows."""
+    net = network()
+    method = SWA(start=0.5)
+    guest = Guest(method, net, sgd(net.parameters()), batches(), generations=1, epochs=4, steps=3)
+    for index, steps in enumerate((3, 3, 2, 2)):
+        epoch(guest, index, steps)
+    guest.end()
+    assert method.count == 3  # the ends of the second, the third and the last
+
+
+def test_other_numbers_of_steps_than_announced_are_told() -> None:
+    net = network()
+    guest = Guest("llf", net, sgd(net.parameters()), batches(), generations=1, epochs=2, steps=4)
+    epoch(guest, 0, 2)
+    with pytest.warns(UserWarning, match="2 steps of the optimiser, and steps=4 were announced"):
+        guest.begin_epoch(1)
+    with pytest.raises(RequestError, match="this is one more"):
+        epoch(guest, 1, 5)
 
 
 def test_a_model_that_does_not_take_the_batches_is_refused() -> None:

@@ -20,6 +20,7 @@ scheduler may set or multiply them.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -123,6 +124,7 @@ class Guest(Context):
         clock = self.clock
         if clock.epoch_index == index and 0 < clock.step < clock.steps:
             return  # resumed in the middle of it
+        self._finish_epoch()
         clock.generation, clock.epoch = divmod(index, clock.epochs)
         clock.step, self.row = 0, {}
         with self.rates():
@@ -152,17 +154,40 @@ class Guest(Context):
             closure = self.again()
         if closure is None and repeats(self.method):
             raise RequestError(f"{self.method} takes the gradients of a step again: give optimizer.step a closure")
+        clock = self.clock
+        if clock.step >= clock.steps:
+            raise RequestError(
+                f"an epoch has steps={clock.steps}, and this is one more: call begin_epoch before each, or give steps "
+                "as many as the optimiser makes in it"
+            )
         gradients: Callable[[], Any] = closure or (lambda: None)
         loss: Any = self.method.update(self, gradients)
-        clock = self.clock
         with self.rates():
             self.method.end_step(self)
-            clock.step += 1
-            if clock.step == clock.steps:
-                self.method.end_epoch(self)
-                if clock.epoch + 1 == clock.epochs:
-                    self.method.end_generation(self)
+        clock.step += 1
+        if clock.step == clock.steps:
+            self._end_epoch()
         return loss
+
+    def _end_epoch(self) -> None:
+        with self.rates():
+            self.method.end_epoch(self)
+            if self.clock.epoch + 1 == self.clock.epochs:
+                self.method.end_generation(self)
+
+    def _finish_epoch(self) -> None:
+        """End an epoch of fewer steps than were announced: a scaler of gradients leaves out those that overflow."""
+        clock = self.clock
+        if not 0 < clock.step < clock.steps:
+            return
+        if 2 * clock.step <= clock.steps:
+            warnings.warn(
+                f"an epoch had {clock.step} steps of the optimiser, and steps={clock.steps} were announced: "
+                "where gradients are accumulated, give as many as it makes",
+                stacklevel=3,
+            )
+        clock.step = clock.steps
+        self._end_epoch()
 
     @property
     def logged(self) -> dict[str, float]:
@@ -185,6 +210,7 @@ class Guest(Context):
 
     def end(self) -> None:
         """Everything is trained: the model holds what was evaluated, the optimiser is the host's again."""
+        self._finish_epoch()
         self.method.end(self)
         self.leave()
 
