@@ -94,6 +94,19 @@ def test_a_plateau_would_never_come() -> None:
         Guest("llf", net, sgd(net.parameters()), batches(), generations=1, epochs=1, steps=3, schedule="plateau")
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ([], "no batch to look at"), ((batch for batch in batches()), "only once"),
+        ([((torch.zeros(2, 6), torch.zeros(2)), torch.zeros(2))], "tuple of 2: let the batch be a mapping"),
+    ],
+)  # fmt: skip
+def test_batches_that_cannot_be_looked_at_are_refused(given: Any, why: str) -> None:
+    net = network()
+    with pytest.raises(RequestError, match=why):
+        Guest("llf", net, sgd(net.parameters()), given, generations=2, epochs=1, steps=3)
+
+
 def epoch(guest: Guest, index: int, steps: int) -> None:
     guest.begin_epoch(index)
     for _ in range(steps):

@@ -21,7 +21,7 @@ scheduler may set or multiply them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from itertools import islice
@@ -354,8 +354,16 @@ class _Looks:
             if batch is None:
                 return
             x, y = pair(batch)
-            moved = {k: v.to(self.device) for k, v in x.items()} if isinstance(x, Mapping) else x.to(self.device)
-            yield (Keywords(moved) if isinstance(x, Mapping) else moved), y.to(self.device)
+            if isinstance(x, Mapping):
+                moved: Any = Keywords({k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in x.items()})
+            elif isinstance(x, tuple | list):
+                raise RequestError(
+                    f"the inputs of a batch are a {type(x).__name__} of {len(x)}: let the batch be a mapping, of the "
+                    "model's arguments by their names and of labels"
+                )
+            else:
+                moved = x.to(self.device)
+            yield moved, y.to(self.device)
 
 
 class _Problem(Problem):
@@ -365,7 +373,12 @@ class _Problem(Problem):
 
     def __init__(self, train: _Looks, model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor] | None) -> None:
         self.train = train
-        x, y = next(iter(train.ordered()))
+        if isinstance(train.batches, Generator):
+            raise RequestError("the batches can be gone through only once: give the DataLoader itself, or a list")
+        first = next(train.ordered(), None)
+        if first is None:
+            raise RequestError("there is no batch to look at: give the loop's own training batches")
+        x, y = first
         try:
             with untouched(model), torch.no_grad():
                 outputs = logits_of(call(model.eval(), x[:2])).shape[-1]
