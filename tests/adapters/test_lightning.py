@@ -111,8 +111,12 @@ def cosine(optimizer: Any) -> Any:
     return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, GENERATIONS * EPOCHS)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_resumes_to_the_bit(method: str, tmp_path: Path) -> None:
+EVERY = {"every_n_epochs": 5}
+END = {"every_n_train_steps": EPOCHS * len(batches())}  # the last step before the weights are re-drawn
+
+
+@pytest.mark.parametrize(("method", "when"), [*((method, EVERY) for method in METHODS), ("llf+ema:decay=0.9", END)])
+def test_resumes_to_the_bit(method: str, when: dict[str, int], tmp_path: Path) -> None:
     """Examples are shuffled, units dropped, and the rate is the host's."""
 
     def made() -> Module:
@@ -124,14 +128,14 @@ def test_resumes_to_the_bit(method: str, tmp_path: Path) -> None:
         return DataLoader(examples(), batch_size=8, shuffle=True)
 
     def running() -> Any:
-        every = lightning.callbacks.ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1, every_n_epochs=5)
+        every = lightning.callbacks.ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1, **when)
         return trainer(tmp_path, callback(method), every)
 
     whole = made()
     running().fit(whole, loader())
     again = made()
     torch.manual_seed(99)
-    [path] = tmp_path.glob("epoch=*.ckpt")
+    path = min(tmp_path.glob("epoch=*.ckpt"))
     running().fit(again, loader(), ckpt_path=path)
     assert_same(again.model.state_dict(), whole.model.state_dict())
 

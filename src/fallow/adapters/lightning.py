@@ -123,6 +123,12 @@ class Fallow(Callback):
         assert self.guest is not None
         self.guest.begin_epoch(trainer.current_epoch)
 
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Lightning tells of no epoch's start where it resumes from a checkpoint of the last step before it."""
+        assert self.guest is not None
+        if trainer.current_epoch != self.guest.clock.epoch_index:
+            self.guest.begin_epoch(trainer.current_epoch)
+
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The model that is validated is the method's."""
         if self.guest is not None and not trainer.sanity_checking:
