@@ -140,6 +140,17 @@ def test_resumes_to_the_bit(method: str, when: dict[str, int], tmp_path: Path) -
     assert_same(again.model.state_dict(), whole.model.state_dict())
 
 
+def test_a_checkpoint_of_the_end_holds_what_was_evaluated(tmp_path: Path) -> None:
+    def running() -> Any:
+        last = lightning.callbacks.ModelCheckpoint(tmp_path, filename="last", enable_version_counter=False)
+        return trainer(tmp_path, callback("ema:decay=0.9"), last)
+
+    whole, again = Module(network()), Module(network())
+    running().fit(whole, batches())
+    running().fit(again, batches(), ckpt_path=tmp_path / "last.ckpt")
+    assert_same(again.model.state_dict(), whole.model.state_dict())
+
+
 def test_a_scheduler_of_the_hosts_meets_the_ascent(tmp_path: Path) -> None:
     """It sets rates for all groups, those that were split too, and does not undo SEAL's scale."""
     halved = Module(network(), lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5))

@@ -147,6 +147,11 @@ class Fallow(Callback):
         self.guest.end()
         self._leave(pl_module)
 
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Of a checkpoint that was trained to its end, nothing is trained, and no training ends."""
+        if self.guest is not None:
+            self.on_train_end(trainer, pl_module)
+
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if self.guest is not None:
             self.shown.close()
