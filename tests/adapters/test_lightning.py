@@ -189,3 +189,8 @@ def test_refuses_before_anything_is_done(method: str, options: dict[str, Any], w
             callbacks=[callback(method)], accelerator="cpu", logger=False, enable_checkpointing=False,
             default_root_dir=tmp_path, **{"max_epochs": 8} | options,
         ).fit(Module(network()), batches())  # fmt: skip
+
+
+def test_a_mistyped_network_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="unknown network 'modle': did you mean 'model'"):
+        trainer(tmp_path, Fallow("llf", generations=GENERATIONS, network="modle")).fit(Module(network()), batches())

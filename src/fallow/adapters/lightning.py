@@ -14,7 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from fallow.adapters.host import Guest, accepted, repeats
-from fallow.base.errors import RequestError
+from fallow.base.errors import RequestError, unknown
 from fallow.core.method import Method, overrides
 
 LISTS = ("_schedulers", "_milestones")  # of a scheduler, whose length has nothing to do with parameter groups
@@ -171,6 +171,9 @@ class Fallow(Callback):
             raise RequestError(
                 f"max_epochs={trainer.max_epochs} is no multiple of generations={self.generations}: {nearest} would be"
             )
+        paths = [path for path, _ in pl_module.named_modules()]
+        if self.network not in paths:
+            raise unknown("network", self.network, filter(None, paths))
         if trainer.world_size > 1:
             raise RequestError("the callback works in one process: fallow.fit(devices=…) trains in several")
         if not pl_module.automatic_optimization:
