@@ -94,6 +94,13 @@ def test_a_plateau_would_never_come() -> None:
         Guest("llf", net, sgd(net.parameters()), batches(), generations=1, epochs=1, steps=3, schedule="plateau")
 
 
+@pytest.mark.parametrize("method", ["dropout", "fam", "lw"])
+def test_a_compiled_model_would_pass_over_hooks_in_silence(method: str) -> None:
+    net: Any = torch.compile(network(), backend="eager")
+    with pytest.raises(RequestError, match="needs hooks on layers, which a compiled model does not call"):
+        Guest(method, net, sgd(net.parameters()), batches(), generations=1, epochs=1, steps=3)
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [

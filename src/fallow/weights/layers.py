@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fallow.base.errors import RequestError
+
 _TORCH_NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
@@ -125,6 +127,12 @@ def normalised_layers(model: nn.Module, x: Tensor) -> list[str]:
         for handle in handles:
             handle.remove()
     return list(found)
+
+
+def refuse_compiled(model: nn.Module, what: str) -> None:
+    """Refuse a model under ``torch.compile``, which passes over new hooks on its layers in silence."""
+    if any("_orig_mod" in module._modules for module in model.modules()):
+        raise RequestError(f"{what} needs hooks on layers, which a compiled model does not call: give it uncompiled")
 
 
 @contextmanager
