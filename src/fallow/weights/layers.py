@@ -23,6 +23,12 @@ def layers(model: nn.Module) -> dict[str, nn.Module]:
     return {path: module for path, module in model.named_modules() if own_tensors(module)}
 
 
+def refuse_lazy(model: nn.Module) -> None:
+    """Refuse a model with layers that wait for a first batch: they have no weights to choose from or to draw."""
+    if any(nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
+        raise RequestError("the model has layers without a shape yet: pass one batch through it first")
+
+
 def own_tensors(module: nn.Module) -> dict[str, Tensor]:
     """The parameters and buffers that belong to the module itself and not to its children."""
     own = {**module._parameters, **module._buffers}

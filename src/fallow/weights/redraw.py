@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fallow.base.errors import RequestError, unknown
 from fallow.weights.blocks import inside
 from fallow.weights.initialisers import ByLayer, Initialiser, Rewound, own_initialiser, reset
-from fallow.weights.layers import is_norm, join, layers
+from fallow.weights.layers import is_norm, join, layers, refuse_lazy
 from fallow.weights.optimizer_state import reset_state
 from fallow.weights.partition import Part
 
@@ -52,6 +52,7 @@ def redraw(
     """
     if optimizer_state not in ("reset", "keep"):
         raise unknown("optimizer_state", optimizer_state, ("reset", "keep"))
+    refuse_lazy(model)
     if where is not None:
         _check_masks(model, where)
     parts = _layers(model, what)
