@@ -12,7 +12,7 @@ from torch.nn import functional
 from fallow.adapters.host import Guest, accepted
 from fallow.base.errors import RequestError
 from fallow.methods import REGISTRY, SWA
-from tests.adapters.small import EPOCHS, GENERATIONS, METHODS, assert_close, batches, network, own_loop, sgd
+from tests.adapters.small import EPOCHS, GENERATIONS, METHODS, assert_close, batches, examples, network, own_loop, sgd
 
 
 def trained(method: str, scheduler: Any = None, **options: Any) -> dict[str, torch.Tensor]:
@@ -112,6 +112,49 @@ def test_batches_that_cannot_be_looked_at_are_refused(given: Any, why: str) -> N
     net = network()
     with pytest.raises(RequestError, match=why):
         Guest("llf", net, sgd(net.parameters()), given, generations=2, epochs=1, steps=3)
+
+
+class Tokens(torch.nn.Module):
+    """A class for every word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.hidden, self.head = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 9)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.hidden(self.words(x)).relu())
+
+
+def by_words(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(output.flatten(0, 1), y.flatten())
+
+
+def by_one(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return functional.binary_cross_entropy_with_logits(output[:, 0], y.double())
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("words", [False, True])
+def test_targets_that_cross_entropy_does_not_take(words: bool, given: bool) -> None:
+    """Tokens, or one output for two classes: what was forgotten is not measured, and nothing else stops or warns."""
+    x, y = examples().tensors
+    if words:
+        net, loss, batch = Tokens(), by_words, (torch.arange(15).view(3, 5) % 9, torch.arange(15).view(3, 5) % 7)
+    else:
+        net, loss, batch = network(), by_one, (x, y % 2)
+        net.head = torch.nn.Linear(10, 1).double()
+    options: dict[str, Any] = {"generations": 2, "epochs": 1, "steps": 1, "loss": loss if given else None}
+    guest = Guest("llf", net, sgd(net.parameters()), [batch], **options)
+    for index in range(2):
+        guest.begin_epoch(index)
+        guest.optimizer.zero_grad()
+        loss(net(batch[0]), batch[1]).backward()
+        guest.optimizer.step()
+    assert guest.logged == {}
+    guest.end()
+    if not given:
+        with pytest.raises(RequestError, match="give loss, a function of both"):
+            Guest("fam", net, sgd(net.parameters()), [batch], **options)
 
 
 def epoch(guest: Guest, index: int, steps: int) -> None:

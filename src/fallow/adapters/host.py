@@ -64,7 +64,8 @@ class Guest(Context):
     generations, epochs, steps : how many, of how many epochs each, of how many steps of the optimiser each.
     schedule : how the rate moves through a generation (see :class:`fallow.Settings`); None: as the host moves it.
     split, seed : as in :class:`fallow.Settings`; ``init`` draws fresh weights, as in :func:`fallow.redraw`.
-    loss : of (output, targets), to look at the model by; the host's own is what is trained with.
+    loss : of (output, targets), to look at the model by; the host's own is what is trained with. None: cross-entropy or
+        squared error, where the shapes tell; elsewhere what is forgotten is not measured, and FAM asks for it.
     again : where ``optimizer.step`` gets no closure, makes one for a step whose gradients are there: its first call
         does nothing, a further one takes the gradients again.
 
@@ -232,6 +233,9 @@ class Guest(Context):
             self.plain_step()
 
     def score(self, stream: Any, limit: int | None = None) -> Score:
+        assert isinstance(self.problem, _Problem)
+        if self.problem.loss is None:
+            return Score(float("nan"), {}, 0)  # a look at what cannot be seen must not stop the training
         return score(_Logits(self.method.evaluated(self)), stream.ordered(), self.plain_loss, right, None, limit)
 
     @contextmanager
@@ -363,7 +367,21 @@ class _Looks:
                 )
             else:
                 moved = x.to(self.device)
+            if not isinstance(y, Tensor):
+                raise RequestError(f"the targets of a batch are a {type(y).__name__}: let them be a tensor")
             yield moved, y.to(self.device)
+
+
+def guess(output: Tensor, y: Tensor) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """The loss that these shapes tell; None of tokens, or of one output for two classes."""
+    if y.is_floating_point():
+        return _squared if output.numel() == y.numel() else None
+    classes = output.ndim == y.ndim + 1 and output.shape[1] > 1 and output[:, 0].shape == y.shape
+    return functional.cross_entropy if classes else None
+
+
+def _squared(output: Tensor, y: Tensor) -> Tensor:
+    return functional.mse_loss(output.reshape(y.shape), y)  # one number may have an axis of its own
 
 
 class _Problem(Problem):
@@ -381,12 +399,13 @@ class _Problem(Problem):
         x, y = first
         try:
             with untouched(model), torch.no_grad():
-                outputs = logits_of(call(model.eval(), x[:2])).shape[-1]
+                output = logits_of(call(model.eval(), x[:2]))
         except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
             raise RequestError(f"the model cannot take the inputs of a batch: {first_line(error)}") from error
-        names = [str(i) for i in range(outputs)]
-        self.target: Target = Numbers(names) if y.is_floating_point() else Classes(names)
-        self.loss = loss or (functional.mse_loss if y.is_floating_point() else functional.cross_entropy)
+        names = [str(i) for i in range(output.shape[-1])]
+        guessed = guess(output, y[:2])
+        self.target: Target = Classes(names) if guessed is functional.cross_entropy else Numbers(names)
+        self.loss = loss or guessed
         self.data = SimpleNamespace(shape=(), val=None, train=None)
 
     @property
@@ -400,7 +419,13 @@ class _Problem(Problem):
         return self.plain_loss
 
     def plain_loss(self, output: Any, y: Tensor) -> Tensor:
-        return self.loss(logits_of(output), y)
+        logits = logits_of(output)
+        if self.loss is None:
+            raise RequestError(
+                f"outputs of shape {tuple(logits.shape)} and targets of shape {tuple(y.shape)} do not tell a loss: "
+                "give loss, a function of both"
+            )
+        return self.loss(logits, y)
 
     def judge(self, output: Tensor, y: Tensor) -> dict[str, float]:
         return right(output, y)
