@@ -12,7 +12,19 @@ from torch.nn import functional
 from fallow.adapters.host import Guest, accepted
 from fallow.base.errors import RequestError
 from fallow.methods import REGISTRY, SWA
-from tests.adapters.small import EPOCHS, GENERATIONS, METHODS, assert_close, batches, examples, network, own_loop, sgd
+from tests.adapters.small import (
+    EPOCHS,
+    GENERATIONS,
+    METHODS,
+    RATE,
+    assert_close,
+    assert_same,
+    batches,
+    examples,
+    network,
+    own_loop,
+    sgd,
+)  # fmt: skip
 
 
 def trained(method: str, scheduler: Any = None, **options: Any) -> dict[str, torch.Tensor]:
@@ -112,6 +124,22 @@ def test_batches_that_cannot_be_looked_at_are_refused(given: Any, why: str) -> N
     net = network()
     with pytest.raises(RequestError, match=why):
         Guest("llf", net, sgd(net.parameters()), given, generations=2, epochs=1, steps=3)
+
+
+def test_a_second_guest_takes_the_rate_that_it_finds() -> None:
+    net = network()
+    optimizer = sgd(net.parameters())
+    for rate in (RATE, 0.0):
+        optimizer.param_groups[0]["lr"] = rate
+        before = {name: value.clone() for name, value in net.named_parameters()}
+        guest = Guest("restart", net, optimizer, batches(), generations=1, epochs=1, steps=3, schedule="cosine")
+        guest.begin_epoch(0)
+        for x, y in batches():
+            optimizer.zero_grad()
+            functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+        guest.end()
+    assert_same(dict(net.named_parameters()), before)
 
 
 class Tokens(torch.nn.Module):

@@ -218,6 +218,8 @@ class Guest(Context):
     def leave(self) -> None:
         """Give the optimiser back."""
         self.optimizer.step = self.plain_step  # type: ignore[method-assign]
+        for group in self.optimizer.param_groups:
+            group.pop("base_lr", None)  # another guest begins with the rate that it finds
 
     # ---- what the method calls --------------------------------------------------------------------
 
