@@ -38,10 +38,11 @@ def redraw(
     that fills one layer in place and is called after the layer's own ``reset_parameters``; by default by
     ``model.initialise`` or else ``reset_parameters``.
 
-    Frozen parameters stay as they are. ``biases`` and ``norm_affine`` say whether biases, and the scale and
-    shift of norm layers, are drawn too; ``norm_buffers`` whether norm layers lose their statistics (mean 0,
-    variance 1). ``where`` maps names of parameters to boolean masks: then only these elements change, and no
-    statistics. The state that ``optimizer`` keeps for what changed is reset with it, unless ``optimizer_state="keep"``.
+    Frozen parameters, and statistics of frozen norms, stay as they are. ``biases`` and ``norm_affine`` say whether
+    biases, and the scale and shift of norm layers, are drawn too; ``norm_buffers`` whether norm layers lose their
+    statistics (mean 0, variance 1). ``where`` maps names of parameters to boolean masks: then only these elements
+    change, and no statistics. The state that ``optimizer`` keeps for what changed is reset with it, unless
+    ``optimizer_state="keep"``.
 
     With ``seed`` the draw is the same everywhere, whatever the device, and the global generator is left
     alone; without it, the global generator of the CPU is used.
@@ -133,6 +134,9 @@ def _check_masks(model: nn.Module, where: Mapping[str, Tensor]) -> None:
 def _reset_statistics(parts: Mapping[str, nn.Module], start: Mapping[str, Tensor]) -> list[str]:
     names = []
     for path, layer in parts.items():
+        trained = [parameter.requires_grad for parameter in layer._parameters.values() if parameter is not None]
+        if trained and not any(trained):
+            continue  # a frozen norm may never see a batch again
         for own, buffer in layer._buffers.items():
             if buffer is not None and own in NORM_BUFFERS and is_norm(layer):
                 name = join(path, own)
