@@ -92,6 +92,11 @@ def test_contract_of_scale_and_learning_rate():
         ascend(early, 0.0)
 
 
+def test_the_sides_of_another_model_are_refused():
+    with pytest.raises(RequestError, match="trains none of these parameters"):
+        split_groups(optim.SGD(mlp().parameters(), lr=0.1), Partition(mlp(), 1))
+
+
 @pytest.mark.parametrize("cut", [2, 5])  # before the ascent, and in the middle of it
 def test_a_training_that_anneals_resumes_to_the_bit(cut):
     """Loading a state gives the optimiser new groups, and those that were split off are no longer its own."""

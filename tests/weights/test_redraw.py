@@ -80,6 +80,13 @@ def test_policies_keep_what_they_say():
         assert changed(before, model) == set(names)
 
 
+def test_a_part_of_another_model_is_refused():
+    model = scnn()
+    late = Partition(model, 0.5).late
+    with pytest.raises(RequestError, match="of another model, or of one that this is a copy of"):
+        redraw(copy.deepcopy(model), late)
+
+
 def test_a_frozen_norm_keeps_its_statistics():
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
     model(torch.randn(8, 4) + 1)

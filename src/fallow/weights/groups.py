@@ -42,6 +42,8 @@ def split_groups(
                     f"a parameter of shape {tuple(parameter.shape)} is on the sides "
                     f"{side_of[id(parameter)]!r} and {side!r}: it should be on one"
                 )
+    if not any(id(parameter) in side_of for group in optimizer.param_groups for parameter in group["params"]):
+        raise RequestError("the optimiser trains none of these parameters: split by the model that it was made for")
     groups: list[dict[str, Any]] = []
     for group in optimizer.param_groups:
         members: dict[str | None, list[int]] = {}

@@ -58,6 +58,8 @@ def redraw(
         _check_masks(model, where)
     parts = _layers(model, what)
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
+    if isinstance(what, Part) and any(id(parameter) not in name_of for parameter in what.parameters):
+        raise RequestError("the part is of another model, or of one that this is a copy of: partition this one")
     targets: dict[str, nn.Parameter] = {}
     sources: dict[str, str] = {}  # the name under which the initialiser knows a target: tied tensors have two
     for path, layer in parts.items():
