@@ -210,6 +210,15 @@ def test_other_numbers_of_steps_than_announced_are_told() -> None:
         guest.begin_epoch(1)
     with pytest.raises(RequestError, match="this is one more"):
         epoch(guest, 1, 5)
+    with pytest.raises(RequestError, match="epoch 2 is one too many"):
+        guest.begin_epoch(2)
+    with pytest.raises(RequestError, match="steps is 0"):
+        Guest("llf", net, sgd(net.parameters()), batches(), generations=1, epochs=2, steps=0)
+
+
+def test_an_optimiser_of_another_model_is_refused() -> None:
+    with pytest.raises(RequestError, match="trains none of the model's parameters"):
+        Guest("llf", network(), sgd(network().parameters()), batches(), generations=2, epochs=1, steps=3)
 
 
 def test_a_model_that_does_not_take_the_batches_is_refused() -> None:

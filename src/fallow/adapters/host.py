@@ -34,6 +34,7 @@ from torch.nn import functional
 
 from fallow import methods
 from fallow.base.errors import RequestError, first_line
+from fallow.base.numbers import require_whole
 from fallow.base.seeds import mix
 from fallow.core.context import Batch, Context
 from fallow.core.engine import Engine
@@ -89,6 +90,10 @@ class Guest(Context):
         again: Callable[[], Callable[[], Any]] | None = None,
     ) -> None:
         method = accepted(method)
+        require_whole("steps", steps)
+        own = {id(parameter) for parameter in model.parameters()}
+        if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+            raise RequestError("the optimiser trains none of the model's parameters: give the model it was made for")
         if schedule == "plateau":
             raise RequestError("schedule=plateau looks at validation, which is this loop's: use cosine")
         place = next(model.parameters()).device
@@ -126,6 +131,11 @@ class Guest(Context):
         if clock.epoch_index == index and 0 < clock.step < clock.steps:
             return  # resumed in the middle of it
         self._finish_epoch()
+        if index >= clock.generations * clock.epochs:
+            raise RequestError(
+                f"epoch {index} is one too many for generations={clock.generations} of epochs={clock.epochs}: "
+                "they count from 0; give as many as the loop has"
+            )
         clock.generation, clock.epoch = divmod(index, clock.epochs)
         clock.step, self.row = 0, {}
         with self.rates():
