@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,14 +11,27 @@ from torch.nn import functional
 
 from fallow.adapters.host import Guest, accepted
 from fallow.base.errors import RequestError
-from fallow.methods import REGISTRY
-from tests.adapters.small import EPOCHS, GENERATIONS, METHODS, assert_close, batches, network, own_loop, sgd
+from fallow.methods import REGISTRY, SWA
+from tests.adapters.small import (
+    EPOCHS,
+    GENERATIONS,
+    METHODS,
+    RATE,
+    assert_close,
+    assert_same,
+    batches,
+    examples,
+    network,
+    own_loop,
+    sgd,
+)  # fmt: skip
 
 
-def trained(method: str, **options: Any) -> dict[str, torch.Tensor]:
+def trained(method: str, scheduler: Any = None, **options: Any) -> dict[str, torch.Tensor]:
     net = network()
     optimizer, loader = sgd(net.parameters()), batches()
     guest = Guest(method, net, optimizer, loader, generations=GENERATIONS, epochs=EPOCHS, steps=len(loader), **options)
+    moves = scheduler(optimizer) if scheduler else None
     for epoch in range(GENERATIONS * EPOCHS):
         guest.begin_epoch(epoch)
         for x, y in loader:
@@ -29,6 +43,8 @@ def trained(method: str, **options: Any) -> dict[str, torch.Tensor]:
                 return loss
 
             optimizer.step(closure)
+            if moves is not None:
+                moves.step()
     guest.end()
     return net.state_dict()
 
@@ -52,6 +68,12 @@ def test_agrees_with_the_own_loop(method: str) -> None:
 
 def test_a_schedule_restarts_with_the_generation() -> None:
     assert_close(trained("llf", schedule="cosine"), own_loop("llf", schedule="cosine"))
+
+
+@pytest.mark.parametrize("method", ["llf", "seal:scale=0.5"])
+def test_a_scheduler_of_the_hosts_sets_the_rates(method: str) -> None:
+    restarts = partial(torch.optim.lr_scheduler.CosineAnnealingWarmRestarts, T_0=EPOCHS * len(batches()))
+    assert_close(trained(method, restarts), own_loop(method, schedule="cosine"))
 
 
 def test_sam_needs_a_closure() -> None:
@@ -82,6 +104,121 @@ def test_a_plateau_would_never_come() -> None:
     net = network()
     with pytest.raises(RequestError, match="plateau"):
         Guest("llf", net, sgd(net.parameters()), batches(), generations=1, epochs=1, steps=3, schedule="plateau")
+
+
+@pytest.mark.parametrize("method", ["dropout", "fam", "lw"])
+def test_a_compiled_model_would_pass_over_hooks_in_silence(method: str) -> None:
+    net: Any = torch.compile(network(), backend="eager")
+    with pytest.raises(RequestError, match="needs hooks on layers, which a compiled model does not call"):
+        Guest(method, net, sgd(net.parameters()), batches(), generations=1, epochs=1, steps=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ([], "no batch to look at"), ((batch for batch in batches()), "only once"),
+        ([((torch.zeros(2, 6), torch.zeros(2)), torch.zeros(2))], "tuple of 2: let the batch be a mapping"),
+    ],
+)  # fmt: skip
+def test_batches_that_cannot_be_looked_at_are_refused(given: Any, why: str) -> None:
+    net = network()
+    with pytest.raises(RequestError, match=why):
+        Guest("llf", net, sgd(net.parameters()), given, generations=2, epochs=1, steps=3)
+
+
+def test_a_second_guest_takes_the_rate_that_it_finds() -> None:
+    net = network()
+    optimizer = sgd(net.parameters())
+    for rate in (RATE, 0.0):
+        optimizer.param_groups[0]["lr"] = rate
+        before = {name: value.clone() for name, value in net.named_parameters()}
+        guest = Guest("restart", net, optimizer, batches(), generations=1, epochs=1, steps=3, schedule="cosine")
+        guest.begin_epoch(0)
+        for x, y in batches():
+            optimizer.zero_grad()
+            functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+        guest.end()
+    assert_same(dict(net.named_parameters()), before)
+
+
+class Tokens(torch.nn.Module):
+    """A class for every word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.hidden, self.head = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 9)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.hidden(self.words(x)).relu())
+
+
+def by_words(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(output.flatten(0, 1), y.flatten())
+
+
+def by_one(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return functional.binary_cross_entropy_with_logits(output[:, 0], y.double())
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("words", [False, True])
+def test_targets_that_cross_entropy_does_not_take(words: bool, given: bool) -> None:
+    """Tokens, or one output for two classes: what was forgotten is not measured, and nothing else stops or warns."""
+    x, y = examples().tensors
+    if words:
+        net, loss, batch = Tokens(), by_words, (torch.arange(15).view(3, 5) % 9, torch.arange(15).view(3, 5) % 7)
+    else:
+        net, loss, batch = network(), by_one, (x, y % 2)
+        net.head = torch.nn.Linear(10, 1).double()
+    options: dict[str, Any] = {"generations": 2, "epochs": 1, "steps": 1, "loss": loss if given else None}
+    guest = Guest("llf", net, sgd(net.parameters()), [batch], **options)
+    for index in range(2):
+        guest.begin_epoch(index)
+        guest.optimizer.zero_grad()
+        loss(net(batch[0]), batch[1]).backward()
+        guest.optimizer.step()
+    assert guest.logged == {}
+    guest.end()
+    if not given:
+        with pytest.raises(RequestError, match="give loss, a function of both"):
+            Guest("fam", net, sgd(net.parameters()), [batch], **options)
+
+
+def epoch(guest: Guest, index: int, steps: int) -> None:
+    guest.begin_epoch(index)
+    for _ in range(steps):
+        guest.optimizer.step()
+
+
+def test_an_epoch_ends_also_where_a_step_was_left_out() -> None:
+    """As a scaler of gradients does with one that overflows."""
+    net = network()
+    method = SWA(start=0.5)
+    guest = Guest(method, net, sgd(net.parameters()), batches(), generations=1, epochs=4, steps=3)
+    for index, steps in enumerate((3, 3, 2, 2)):
+        epoch(guest, index, steps)
+    guest.end()
+    assert method.count == 3  # the ends of the second, the third and the last
+
+
+def test_other_numbers_of_steps_than_announced_are_told() -> None:
+    net = network()
+    guest = Guest("llf", net, sgd(net.parameters()), batches(), generations=1, epochs=2, steps=4)
+    epoch(guest, 0, 2)
+    with pytest.warns(UserWarning, match="2 steps of the optimiser, and steps=4 were announced"):
+        guest.begin_epoch(1)
+    with pytest.raises(RequestError, match="this is one more"):
+        epoch(guest, 1, 5)
+    with pytest.raises(RequestError, match="epoch 2 is one too many"):
+        guest.begin_epoch(2)
+    with pytest.raises(RequestError, match="steps is 0"):
+        Guest("llf", net, sgd(net.parameters()), batches(), generations=1, epochs=2, steps=0)
+
+
+def test_an_optimiser_of_another_model_is_refused() -> None:
+    with pytest.raises(RequestError, match="trains none of the model's parameters"):
+        Guest("llf", network(), sgd(network().parameters()), batches(), generations=2, epochs=1, steps=3)
 
 
 def test_a_model_that_does_not_take_the_batches_is_refused() -> None:

@@ -111,8 +111,12 @@ def cosine(optimizer: Any) -> Any:
     return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, GENERATIONS * EPOCHS)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_resumes_to_the_bit(method: str, tmp_path: Path) -> None:
+EVERY = {"every_n_epochs": 5}
+END = {"every_n_train_steps": EPOCHS * len(batches())}  # the last step before the weights are re-drawn
+
+
+@pytest.mark.parametrize(("method", "when"), [*((method, EVERY) for method in METHODS), ("llf+ema:decay=0.9", END)])
+def test_resumes_to_the_bit(method: str, when: dict[str, int], tmp_path: Path) -> None:
     """Examples are shuffled, units dropped, and the rate is the host's."""
 
     def made() -> Module:
@@ -124,15 +128,26 @@ def test_resumes_to_the_bit(method: str, tmp_path: Path) -> None:
         return DataLoader(examples(), batch_size=8, shuffle=True)
 
     def running() -> Any:
-        every = lightning.callbacks.ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1, every_n_epochs=5)
+        every = lightning.callbacks.ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1, **when)
         return trainer(tmp_path, callback(method), every)
 
     whole = made()
     running().fit(whole, loader())
     again = made()
     torch.manual_seed(99)
-    [path] = tmp_path.glob("epoch=*.ckpt")
+    path = min(tmp_path.glob("epoch=*.ckpt"))
     running().fit(again, loader(), ckpt_path=path)
+    assert_same(again.model.state_dict(), whole.model.state_dict())
+
+
+def test_a_checkpoint_of_the_end_holds_what_was_evaluated(tmp_path: Path) -> None:
+    def running() -> Any:
+        last = lightning.callbacks.ModelCheckpoint(tmp_path, filename="last", enable_version_counter=False)
+        return trainer(tmp_path, callback("ema:decay=0.9"), last)
+
+    whole, again = Module(network()), Module(network())
+    running().fit(whole, batches())
+    running().fit(again, batches(), ckpt_path=tmp_path / "last.ckpt")
     assert_same(again.model.state_dict(), whole.model.state_dict())
 
 
@@ -174,3 +189,8 @@ def test_refuses_before_anything_is_done(method: str, options: dict[str, Any], w
             callbacks=[callback(method)], accelerator="cpu", logger=False, enable_checkpointing=False,
             default_root_dir=tmp_path, **{"max_epochs": 8} | options,
         ).fit(Module(network()), batches())  # fmt: skip
+
+
+def test_a_mistyped_network_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="unknown network 'modle': did you mean 'model'"):
+        trainer(tmp_path, Fallow("llf", generations=GENERATIONS, network="modle")).fit(Module(network()), batches())

@@ -41,6 +41,13 @@ def test_in_a_search_over_methods_in_a_pipeline() -> None:
     assert search.predict_proba(X[:5]).shape == (5, 3)
 
 
+def test_numbers_as_searches_draw_them() -> None:
+    drawn = {"generations": np.int64(1), "epochs": np.int64(2), "batch_size": np.int32(16), "lr": np.float32(0.25)}
+    found = Classifier(random_state=0, **drawn).fit(X, Y)
+    plain = Classifier(random_state=0, **{name: value.item() for name, value in drawn.items()}).fit(X, Y)
+    assert np.array_equal(found.predict_proba(X), plain.predict_proba(X))
+
+
 def test_in_cross_validation() -> None:
     assert cross_val_score(Classifier("sam", **SHORT), X, Y, cv=2).mean() > 0.9
     x, y = make_regression(120, 5, random_state=0)

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
 from fallow.base.errors import RequestError
+from fallow.methods import LLF
 from tests.adapters.small import (
     BATCH,
     EPOCHS,
@@ -159,6 +160,24 @@ def test_resumes_to_the_bit(method: str, make: Any, data: Any, tmp_path: Path) -
     again = trainer()
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-14"))
     assert_same(again.model.state_dict(), whole.model.state_dict())
+
+
+def test_epochs_may_begin_where_a_checkpoint_was_written(tmp_path: Path) -> None:
+    """As ``ignore_data_skip`` lets them; the method's own go on by steps, and the second generation begins once."""
+    options: dict[str, Any] = {"save_strategy": "steps", "save_steps": 4, "ignore_data_skip": True}
+    begun: list[int] = []
+
+    class Counts(LLF):
+        def begin_generation(self, ctx: Any) -> None:
+            begun.append(ctx.clock.generation)
+
+    for resumed in (None, str(tmp_path / "checkpoint-4")):
+        net = network()
+        FallowTrainer(
+            net, arguments(tmp_path, **options), train_dataset=named(), method=Counts(), generations=GENERATIONS,
+            optimizers=(sgd(net.parameters()), None),
+        ).train(resume_from_checkpoint=resumed)  # fmt: skip
+    assert begun == [0, 1, 1]
 
 
 def test_the_average_is_evaluated(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import fallow
 from fallow.methods import SAM
-from fallow.methods.flat.sam import perturbed
+from fallow.methods.flat.sam import perturbed, statistics_kept
 from fallow.training.prepare import prepare
 from tests.core.small import TINY, Net, points, weights
 
@@ -140,6 +140,25 @@ def test_statistics_move_once_a_step_and_both_points_see_one_loss() -> None:
     assert torch.equal(model.norm.running_mean, twin.norm.running_mean)
     assert torch.equal(model.norm.running_var, twin.norm.running_var)
     assert model.idle.weight.grad is None
+
+
+def test_an_interruption_leaves_the_statistics_as_they_were() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+
+    def interrupted() -> None:
+        with statistics_kept(model):
+            model(torch.randn(4, 2))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert model[1].num_batches_tracked == 0
+    assert not model[1].running_mean.any()
+
+
+def test_without_gradients_there_is_nowhere_to_climb() -> None:
+    with pytest.raises(fallow.RequestError, match="call backward before"), perturbed(Net().parameters(), 0.05):
+        pass
 
 
 def test_half_precision() -> None:

@@ -4,7 +4,7 @@ from torch import nn, optim
 
 from fallow.base.errors import RequestError
 from fallow.models import build
-from fallow.weights import Partition, ascend, descend, split_groups
+from fallow.weights import Partition, anneal, ascend, descend, split_groups
 
 
 def mlp() -> nn.Module:
@@ -90,6 +90,37 @@ def test_contract_of_scale_and_learning_rate():
     assert (early[0]["lr"], early[0]["scale"], early[0]["maximize"]) == (0.4, 1.0, False)
     with pytest.raises(RequestError, match="give a scale above 0"):
         ascend(early, 0.0)
+
+
+def test_the_sides_of_another_model_are_refused():
+    with pytest.raises(RequestError, match="trains none of these parameters"):
+        split_groups(optim.SGD(mlp().parameters(), lr=0.1), Partition(mlp(), 1))
+
+
+@pytest.mark.parametrize("cut", [2, 5])  # before the ascent, and in the middle of it
+def test_a_training_that_anneals_resumes_to_the_bit(cut):
+    """Loading a state gives the optimiser new groups, and those that were split off are no longer its own."""
+
+    def started():
+        torch.manual_seed(0)
+        model = mlp()
+        optimizer = optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        return model, optimizer, split_groups(optimizer, Partition(model, 1))["early"]
+
+    def train(model, optimizer, early, epochs):
+        for epoch in epochs:
+            anneal(optimizer, early, epoch, 4, share=0.5, scale=0.3)
+            optimizer.zero_grad()
+            model(torch.arange(12.0).view(2, 6).sin()).square().sum().backward()
+            optimizer.step()
+
+    whole, half, resumed = started(), started(), started()
+    train(*whole, range(8))
+    train(*half, range(cut))
+    for mine, theirs in zip(resumed[:2], half[:2], strict=True):
+        mine.load_state_dict(theirs.state_dict())
+    train(*resumed, range(cut, 8))
+    assert all(torch.equal(p, q) for p, q in zip(resumed[0].parameters(), whole[0].parameters(), strict=True))
 
 
 def test_an_optimiser_that_cannot_ascend_is_refused_before_anything_changes():

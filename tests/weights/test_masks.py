@@ -5,7 +5,7 @@ from scipy.stats import chisquare
 from torch import nn
 
 from fallow.base.errors import RequestError
-from fallow.weights import matrices, random_mask, smallest
+from fallow.weights import matrices, random_mask, redraw, smallest
 
 
 def draw(seed: int = 0) -> torch.Generator:
@@ -97,6 +97,14 @@ def test_a_fraction_is_above_0_and_below_1(fraction):
         with pytest.raises(RequestError, match="it must be above 0 and below 1") as caught:
             make()
         assert "\n" not in str(caught.value)
+
+
+def test_layers_without_a_shape_are_refused():
+    """They would seem to have no matrices, and a training that masks nothing looks like one that does."""
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 2))
+    for ask in (matrices, redraw):
+        with pytest.raises(RequestError, match="layers without a shape yet: pass one batch through it first"):
+            ask(model)
 
 
 def test_a_mistyped_scope_is_refused():

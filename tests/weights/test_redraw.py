@@ -80,6 +80,22 @@ def test_policies_keep_what_they_say():
         assert changed(before, model) == set(names)
 
 
+def test_a_part_of_another_model_is_refused():
+    model = scnn()
+    late = Partition(model, 0.5).late
+    with pytest.raises(RequestError, match="of another model, or of one that this is a copy of"):
+        redraw(copy.deepcopy(model), late)
+
+
+def test_a_frozen_norm_keeps_its_statistics():
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    model(torch.randn(8, 4) + 1)
+    model[:2].requires_grad_(False)
+    before = state(model)
+    assert redraw(model) == ["2.weight", "2.bias"]
+    assert changed(before, model) == {"2.weight", "2.bias"}
+
+
 def test_paths_and_the_whole_model():
     model = scnn()
     assert redraw(model, ["head", "dense"], norm_buffers=False) == [

@@ -20,7 +20,8 @@ scheduler may set or multiply them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from itertools import islice
@@ -33,6 +34,7 @@ from torch.nn import functional
 
 from fallow import methods
 from fallow.base.errors import RequestError, first_line
+from fallow.base.numbers import require_whole
 from fallow.base.seeds import mix
 from fallow.core.context import Batch, Context
 from fallow.core.engine import Engine
@@ -57,12 +59,14 @@ class Guest(Context):
     Parameters
     ----------
     method : a method or its name with settings; one that decides on batches or on the loss itself is refused.
-    model, optimizer : the host's. ``optimizer.step`` is replaced until :meth:`end`.
+    model, optimizer : the host's. ``optimizer.step`` is replaced until :meth:`end`. A scheduler is made after this: it
+        counts parameter groups, which SEAL splits.
     batches : the host's training batches, each of inputs and targets or a mapping with labels, to look at examples by.
     generations, epochs, steps : how many, of how many epochs each, of how many steps of the optimiser each.
     schedule : how the rate moves through a generation (see :class:`fallow.Settings`); None: as the host moves it.
     split, seed : as in :class:`fallow.Settings`; ``init`` draws fresh weights, as in :func:`fallow.redraw`.
-    loss : of (output, targets), to look at the model by; the host's own is what is trained with.
+    loss : of (output, targets), to look at the model by; the host's own is what is trained with. None: cross-entropy or
+        squared error, where the shapes tell; elsewhere what is forgotten is not measured, and FAM asks for it.
     again : where ``optimizer.step`` gets no closure, makes one for a step whose gradients are there: its first call
         does nothing, a further one takes the gradients again.
 
@@ -86,6 +90,10 @@ class Guest(Context):
         again: Callable[[], Callable[[], Any]] | None = None,
     ) -> None:
         method = accepted(method)
+        require_whole("steps", steps)
+        own = {id(parameter) for parameter in model.parameters()}
+        if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+            raise RequestError("the optimiser trains none of the model's parameters: give the model it was made for")
         if schedule == "plateau":
             raise RequestError("schedule=plateau looks at validation, which is this loop's: use cosine")
         place = next(model.parameters()).device
@@ -110,10 +118,10 @@ class Guest(Context):
             method.begin(self)
 
         @wraps(optimizer.step)  # schedulers look for their mark on it
-        def step(guest: Guest, closure: Callable[[], Any] | None = None) -> Any:
-            return guest.update(closure)
+        def step(_: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+            return self.update(closure)
 
-        optimizer.step = MethodType(step, self)  # type: ignore[method-assign]
+        optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]  # a scheduler binds it anew
 
     # ---- what a host calls ------------------------------------------------------------------------
 
@@ -122,6 +130,12 @@ class Guest(Context):
         clock = self.clock
         if clock.epoch_index == index and 0 < clock.step < clock.steps:
             return  # resumed in the middle of it
+        self._finish_epoch()
+        if index >= clock.generations * clock.epochs:
+            raise RequestError(
+                f"epoch {index} is one too many for generations={clock.generations} of epochs={clock.epochs}: "
+                "they count from 0; give as many as the loop has"
+            )
         clock.generation, clock.epoch = divmod(index, clock.epochs)
         clock.step, self.row = 0, {}
         with self.rates():
@@ -151,17 +165,40 @@ class Guest(Context):
             closure = self.again()
         if closure is None and repeats(self.method):
             raise RequestError(f"{self.method} takes the gradients of a step again: give optimizer.step a closure")
+        clock = self.clock
+        if clock.step >= clock.steps:
+            raise RequestError(
+                f"an epoch has steps={clock.steps}, and this is one more: call begin_epoch before each, or give steps "
+                "as many as the optimiser makes in it"
+            )
         gradients: Callable[[], Any] = closure or (lambda: None)
         loss: Any = self.method.update(self, gradients)
-        clock = self.clock
         with self.rates():
             self.method.end_step(self)
-            clock.step += 1
-            if clock.step == clock.steps:
-                self.method.end_epoch(self)
-                if clock.epoch + 1 == clock.epochs:
-                    self.method.end_generation(self)
+        clock.step += 1
+        if clock.step == clock.steps:
+            self._end_epoch()
         return loss
+
+    def _end_epoch(self) -> None:
+        with self.rates():
+            self.method.end_epoch(self)
+            if self.clock.epoch + 1 == self.clock.epochs:
+                self.method.end_generation(self)
+
+    def _finish_epoch(self) -> None:
+        """End an epoch of fewer steps than were announced: a scaler of gradients leaves out those that overflow."""
+        clock = self.clock
+        if not 0 < clock.step < clock.steps:
+            return
+        if 2 * clock.step <= clock.steps:
+            warnings.warn(
+                f"an epoch had {clock.step} steps of the optimiser, and steps={clock.steps} were announced: "
+                "where gradients are accumulated, give as many as it makes",
+                stacklevel=3,
+            )
+        clock.step = clock.steps
+        self._end_epoch()
 
     @property
     def logged(self) -> dict[str, float]:
@@ -184,12 +221,15 @@ class Guest(Context):
 
     def end(self) -> None:
         """Everything is trained: the model holds what was evaluated, the optimiser is the host's again."""
+        self._finish_epoch()
         self.method.end(self)
         self.leave()
 
     def leave(self) -> None:
         """Give the optimiser back."""
         self.optimizer.step = self.plain_step  # type: ignore[method-assign]
+        for group in self.optimizer.param_groups:
+            group.pop("base_lr", None)  # another guest begins with the rate that it finds
 
     # ---- what the method calls --------------------------------------------------------------------
 
@@ -205,6 +245,9 @@ class Guest(Context):
             self.plain_step()
 
     def score(self, stream: Any, limit: int | None = None) -> Score:
+        assert isinstance(self.problem, _Problem)
+        if self.problem.loss is None:
+            return Score(float("nan"), {}, 0)  # a look at what cannot be seen must not stop the training
         return score(_Logits(self.method.evaluated(self)), stream.ordered(), self.plain_loss, right, None, limit)
 
     @contextmanager
@@ -327,8 +370,30 @@ class _Looks:
             if batch is None:
                 return
             x, y = pair(batch)
-            moved = {k: v.to(self.device) for k, v in x.items()} if isinstance(x, Mapping) else x.to(self.device)
-            yield (Keywords(moved) if isinstance(x, Mapping) else moved), y.to(self.device)
+            if isinstance(x, Mapping):
+                moved: Any = Keywords({k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in x.items()})
+            elif isinstance(x, tuple | list):
+                raise RequestError(
+                    f"the inputs of a batch are a {type(x).__name__} of {len(x)}: let the batch be a mapping, of the "
+                    "model's arguments by their names and of labels"
+                )
+            else:
+                moved = x.to(self.device)
+            if not isinstance(y, Tensor):
+                raise RequestError(f"the targets of a batch are a {type(y).__name__}: let them be a tensor")
+            yield moved, y.to(self.device)
+
+
+def guess(output: Tensor, y: Tensor) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """The loss that these shapes tell; None of tokens, or of one output for two classes."""
+    if y.is_floating_point():
+        return _squared if output.numel() == y.numel() else None
+    classes = output.ndim == y.ndim + 1 and output.shape[1] > 1 and output[:, 0].shape == y.shape
+    return functional.cross_entropy if classes else None
+
+
+def _squared(output: Tensor, y: Tensor) -> Tensor:
+    return functional.mse_loss(output.reshape(y.shape), y)  # one number may have an axis of its own
 
 
 class _Problem(Problem):
@@ -338,15 +403,21 @@ class _Problem(Problem):
 
     def __init__(self, train: _Looks, model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor] | None) -> None:
         self.train = train
-        x, y = next(iter(train.ordered()))
+        if isinstance(train.batches, Generator):
+            raise RequestError("the batches can be gone through only once: give the DataLoader itself, or a list")
+        first = next(train.ordered(), None)
+        if first is None:
+            raise RequestError("there is no batch to look at: give the loop's own training batches")
+        x, y = first
         try:
             with untouched(model), torch.no_grad():
-                outputs = logits_of(call(model.eval(), x[:2])).shape[-1]
+                output = logits_of(call(model.eval(), x[:2]))
         except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
             raise RequestError(f"the model cannot take the inputs of a batch: {first_line(error)}") from error
-        names = [str(i) for i in range(outputs)]
-        self.target: Target = Numbers(names) if y.is_floating_point() else Classes(names)
-        self.loss = loss or (functional.mse_loss if y.is_floating_point() else functional.cross_entropy)
+        names = [str(i) for i in range(output.shape[-1])]
+        guessed = guess(output, y[:2])
+        self.target: Target = Classes(names) if guessed is functional.cross_entropy else Numbers(names)
+        self.loss = loss or guessed
         self.data = SimpleNamespace(shape=(), val=None, train=None)
 
     @property
@@ -360,7 +431,13 @@ class _Problem(Problem):
         return self.plain_loss
 
     def plain_loss(self, output: Any, y: Tensor) -> Tensor:
-        return self.loss(logits_of(output), y)
+        logits = logits_of(output)
+        if self.loss is None:
+            raise RequestError(
+                f"outputs of shape {tuple(logits.shape)} and targets of shape {tuple(y.shape)} do not tell a loss: "
+                "give loss, a function of both"
+            )
+        return self.loss(logits, y)
 
     def judge(self, output: Tensor, y: Tensor) -> dict[str, float]:
         return right(output, y)

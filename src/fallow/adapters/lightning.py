@@ -14,7 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from fallow.adapters.host import Guest, accepted, repeats
-from fallow.base.errors import RequestError
+from fallow.base.errors import RequestError, unknown
 from fallow.core.method import Method, overrides
 
 LISTS = ("_schedulers", "_milestones")  # of a scheduler, whose length has nothing to do with parameter groups
@@ -123,6 +123,12 @@ class Fallow(Callback):
         assert self.guest is not None
         self.guest.begin_epoch(trainer.current_epoch)
 
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Lightning tells of no epoch's start where it resumes from a checkpoint of the last step before it."""
+        assert self.guest is not None
+        if trainer.current_epoch != self.guest.clock.epoch_index:
+            self.guest.begin_epoch(trainer.current_epoch)
+
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The model that is validated is the method's."""
         if self.guest is not None and not trainer.sanity_checking:
@@ -140,6 +146,11 @@ class Fallow(Callback):
         assert self.guest is not None
         self.guest.end()
         self._leave(pl_module)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Of a checkpoint that was trained to its end, nothing is trained, and no training ends."""
+        if self.guest is not None:
+            self.on_train_end(trainer, pl_module)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if self.guest is not None:
@@ -160,6 +171,9 @@ class Fallow(Callback):
             raise RequestError(
                 f"max_epochs={trainer.max_epochs} is no multiple of generations={self.generations}: {nearest} would be"
             )
+        paths = [path for path, _ in pl_module.named_modules()]
+        if self.network not in paths:
+            raise unknown("network", self.network, filter(None, paths))
         if trainer.world_size > 1:
             raise RequestError("the callback works in one process: fallow.fit(devices=…) trains in several")
         if not pl_module.automatic_optimization:

@@ -204,6 +204,13 @@ class _Epochs(TrainerCallback):
         assert guest is not None
         guest.begin_epoch(state.global_step // guest.clock.steps)
 
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """With ``ignore_data_skip``, what is resumed in the middle of an epoch sees a whole one from there."""
+        guest = self.trainer.guest
+        assert guest is not None
+        if guest.clock.step == guest.clock.steps:
+            guest.begin_epoch(state.global_step // guest.clock.steps)
+
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         guest = self.trainer.guest
         assert guest is not None

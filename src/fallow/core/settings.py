@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from fallow.base.errors import unknown
 from fallow.base.numbers import LARGEST, is_finite, require, require_whole
 from fallow.core.engine import PRECISIONS
@@ -49,6 +51,9 @@ class Settings:
     metric: str | None = None  # by which the best epoch is chosen; None: the target's own (accuracy, for classes)
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            if isinstance(value := getattr(self, field.name), np.generic):  # as searches give; the record needs plain
+                object.__setattr__(self, field.name, value.item())
         _known("optimizer", self.optimizer, OPTIMIZERS)
         _known("schedule", self.schedule, SCHEDULES)
         _known("precision", self.precision, PRECISIONS)

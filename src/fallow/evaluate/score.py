@@ -58,6 +58,8 @@ def right(output: Tensor, y: Tensor) -> dict[str, float]:
     """The accuracy alone, where the targets are classes."""
     if y.is_floating_point() or output.ndim != y.ndim + 1 or not y.numel():
         return {}
+    if output.shape[1] == 1 or output[:, 0].shape != y.shape:
+        return {}  # one output for two classes, or classes on another axis, as of tokens
     return {"accuracy": int((output.argmax(1) == y).sum()) / y.numel()}
 
 

@@ -10,7 +10,7 @@ from torch.nn.utils import parametrize
 from fallow.base.errors import RequestError, unknown
 from fallow.flatness.rows import LAYERS, Layer
 from fallow.weights.blocks import head_of
-from fallow.weights.layers import execution_order
+from fallow.weights.layers import execution_order, refuse_compiled
 
 PLACES = ("penultimate", "head")
 
@@ -26,6 +26,7 @@ def find_layer(model: nn.Module, layer: str | nn.Module, inputs: Any) -> tuple[s
     >>> find_layer(net, "penultimate", torch.zeros(1, 2))
     ('2', Linear(in_features=3, out_features=4, bias=True))
     """
+    refuse_compiled(model, "relative flatness")
     modules = dict(model.named_modules())
     path = _path(model, layer, inputs)
     found = modules[path]

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fallow.weights.layers import refuse_compiled
+
 NAME = "fixed_norm"
 
 
@@ -40,6 +42,7 @@ def insert_norms(model: nn.Module, blocks: Iterable[str]) -> dict[str, FixedNorm
     >>> list(insert_norms(net, ["0"])), list(net.state_dict())[:4]
     (['0'], ['0.weight', '0.bias', '0.fixed_norm.mean', '0.fixed_norm.std'])
     """
+    refuse_compiled(model, "a fixed normalisation")
     norms = {}
     for path in blocks:
         block = model.get_submodule(path)

@@ -30,7 +30,7 @@ def split_groups(
     ``sides`` is a partition (``early``, ``late``) or a mapping from names to parameters. Every new group has
     the settings of the one it came from and its side's name as ``group["side"]``; parameters of no side stay
     together. State is untouched. A learning-rate scheduler counts groups, so make it after this.
-    Returns the groups of every side.
+    Returns the groups of every side; ``optimizer.load_state_dict`` makes new ones, which another call returns.
     """
     if isinstance(sides, Partition):
         sides = {"early": sides.early.parameters, "late": sides.late.parameters}
@@ -42,6 +42,8 @@ def split_groups(
                     f"a parameter of shape {tuple(parameter.shape)} is on the sides "
                     f"{side_of[id(parameter)]!r} and {side!r}: it should be on one"
                 )
+    if not any(id(parameter) in side_of for group in optimizer.param_groups for parameter in group["params"]):
+        raise RequestError("the optimiser trains none of these parameters: split by the model that it was made for")
     groups: list[dict[str, Any]] = []
     for group in optimizer.param_groups:
         members: dict[str | None, list[int]] = {}
@@ -122,6 +124,9 @@ def anneal(
     (equation 3) for the first ``share`` of every generation but the first, at least for an epoch. Where the direction
     turns, the optimiser forgets their momentum.
     """
+    members = {id(p) for group in groups for p in group["params"]}
+    # the optimiser's own: those that were given are dead copies once it has loaded a checkpoint
+    groups = [group for group in optimizer.param_groups if members.intersection(map(id, group["params"]))]
     generation, place = divmod(epoch, epochs)
     climbs = generation > 0 and place < max(1, round(share * epochs))
     if climbs != any(group.get("maximize") for group in groups):

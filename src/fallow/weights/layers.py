@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fallow.base.errors import RequestError
+
 _TORCH_NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
@@ -19,6 +21,12 @@ def layers(model: nn.Module) -> dict[str, nn.Module]:
     ['0', '2']
     """
     return {path: module for path, module in model.named_modules() if own_tensors(module)}
+
+
+def refuse_lazy(model: nn.Module) -> None:
+    """Refuse a model with layers that wait for a first batch: they have no weights to choose from or to draw."""
+    if any(nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
+        raise RequestError("the model has layers without a shape yet: pass one batch through it first")
 
 
 def own_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -125,6 +133,12 @@ def normalised_layers(model: nn.Module, x: Tensor) -> list[str]:
         for handle in handles:
             handle.remove()
     return list(found)
+
+
+def refuse_compiled(model: nn.Module, what: str) -> None:
+    """Refuse a model under ``torch.compile``, which passes over new hooks on its layers in silence."""
+    if any("_orig_mod" in module._modules for module in model.modules()):
+        raise RequestError(f"{what} needs hooks on layers, which a compiled model does not call: give it uncompiled")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
-from fallow.weights.layers import is_norm
+from fallow.weights.layers import is_norm, refuse_lazy
 
 SCOPES = ("layer", "global")
 
@@ -21,6 +21,7 @@ def matrices(model: nn.Module) -> dict[str, nn.Parameter]:
 
     A layer norm over several dimensions has a scale and a shift of as many, which are no matrices.
     """
+    refuse_lazy(model)
     affine = {id(p) for module in model.modules() if is_norm(module) for p in module._parameters.values()}
     return {
         name: p

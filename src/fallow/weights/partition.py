@@ -10,7 +10,7 @@ from torch import nn
 
 from fallow.base.errors import RequestError, unknown
 from fallow.weights.blocks import find_blocks, head_of, inside, late_from
-from fallow.weights.layers import execution_order, join, layers
+from fallow.weights.layers import execution_order, join, layers, refuse_lazy
 
 ALL = "all"  # the split of what stands behind frozen layers: all of it is late
 
@@ -50,8 +50,7 @@ class Partition:
     def __init__(self, model: nn.Module, split: Split = 0.5, *, inputs: Any = None) -> None:
         if not any(True for _ in model.parameters()):
             raise RequestError("the model has no parameters: a model with layers to train can be split")
-        if any(nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
-            raise RequestError("the model has layers without a shape yet: pass one batch through it first")
+        refuse_lazy(model)
         order = execution_order(model, inputs)
         owned = dict(sorted(layers(model).items(), key=lambda item: order[item[0]]))
         self.blocks = find_blocks(model, order)

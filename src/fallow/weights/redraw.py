@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fallow.base.errors import RequestError, unknown
 from fallow.weights.blocks import inside
 from fallow.weights.initialisers import ByLayer, Initialiser, Rewound, own_initialiser, reset
-from fallow.weights.layers import is_norm, join, layers
+from fallow.weights.layers import is_norm, join, layers, refuse_lazy
 from fallow.weights.optimizer_state import reset_state
 from fallow.weights.partition import Part
 
@@ -38,10 +38,11 @@ def redraw(
     that fills one layer in place and is called after the layer's own ``reset_parameters``; by default by
     ``model.initialise`` or else ``reset_parameters``.
 
-    Frozen parameters stay as they are. ``biases`` and ``norm_affine`` say whether biases, and the scale and
-    shift of norm layers, are drawn too; ``norm_buffers`` whether norm layers lose their statistics (mean 0,
-    variance 1). ``where`` maps names of parameters to boolean masks: then only these elements change, and no
-    statistics. The state that ``optimizer`` keeps for what changed is reset with it, unless ``optimizer_state="keep"``.
+    Frozen parameters, and statistics of frozen norms, stay as they are. ``biases`` and ``norm_affine`` say whether
+    biases, and the scale and shift of norm layers, are drawn too; ``norm_buffers`` whether norm layers lose their
+    statistics (mean 0, variance 1). ``where`` maps names of parameters to boolean masks: then only these elements
+    change, and no statistics. The state that ``optimizer`` keeps for what changed is reset with it, unless
+    ``optimizer_state="keep"``.
 
     With ``seed`` the draw is the same everywhere, whatever the device, and the global generator is left
     alone; without it, the global generator of the CPU is used.
@@ -52,10 +53,13 @@ def redraw(
     """
     if optimizer_state not in ("reset", "keep"):
         raise unknown("optimizer_state", optimizer_state, ("reset", "keep"))
+    refuse_lazy(model)
     if where is not None:
         _check_masks(model, where)
     parts = _layers(model, what)
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
+    if isinstance(what, Part) and any(id(parameter) not in name_of for parameter in what.parameters):
+        raise RequestError("the part is of another model, or of one that this is a copy of: partition this one")
     targets: dict[str, nn.Parameter] = {}
     sources: dict[str, str] = {}  # the name under which the initialiser knows a target: tied tensors have two
     for path, layer in parts.items():
@@ -132,6 +136,9 @@ def _check_masks(model: nn.Module, where: Mapping[str, Tensor]) -> None:
 def _reset_statistics(parts: Mapping[str, nn.Module], start: Mapping[str, Tensor]) -> list[str]:
     names = []
     for path, layer in parts.items():
+        trained = [parameter.requires_grad for parameter in layer._parameters.values() if parameter is not None]
+        if trained and not any(trained):
+            continue  # a frozen norm may never see a batch again
         for own, buffer in layer._buffers.items():
             if buffer is not None and own in NORM_BUFFERS and is_norm(layer):
                 name = join(path, own)

@@ -15,7 +15,7 @@ from fallow.core.context import Context
 from fallow.core.method import Method
 from fallow.core.ranges import linear
 from fallow.weights.blocks import head_of
-from fallow.weights.layers import execution_order
+from fallow.weights.layers import execution_order, refuse_compiled
 
 
 @dataclass(eq=False)
@@ -45,6 +45,7 @@ class Dropout(Method):
             raise unknown("value for where", self.where, ("head", "dense"))
 
     def begin(self, ctx: Context) -> None:
+        refuse_compiled(ctx.model, self.name)
         x, _ = next(iter(ctx.train.ordered()))
         head = ctx.model.get_submodule(head_of(ctx.model, execution_order(ctx.model, x[:2])))
         connected: list[nn.Module] = [module for module in ctx.model.modules() if isinstance(module, nn.Linear)]

@@ -67,6 +67,8 @@ def perturbed(
     that are no larger to an ``adaptive`` step for being large: biases. What has no gradient stays where it is.
     """
     parameters = [p for p in parameters if p.grad is not None]
+    if not parameters:
+        raise RequestError("no parameter has a gradient to climb along: call backward before")
     climb = _direction(parameters, rho, adaptive, unscaled)
     weights = [_local(p.detach()) for p in parameters]
     kept = [weight.clone() for weight in weights]
@@ -105,11 +107,13 @@ def statistics_kept(model: nn.Module) -> Iterator[None]:
     places = [(m, name, b) for m in model.modules() for name, b in m._buffers.items() if b is not None]
     buffers = [buffer for _, _, buffer in places]
     kept = [buffer.clone() for buffer in buffers]
-    yield
-    if buffers:
-        torch._foreach_copy_(buffers, kept)
-    for module, name, buffer in places:
-        module._buffers[name] = buffer  # a forward pass may put in others
+    try:
+        yield
+    finally:
+        if buffers:
+            torch._foreach_copy_(buffers, kept)
+        for module, name, buffer in places:
+            module._buffers[name] = buffer  # a forward pass may put in others
 
 
 def _same_draws(device: torch.device) -> AbstractContextManager[None]:

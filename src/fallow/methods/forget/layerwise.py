@@ -16,7 +16,7 @@ from fallow.core.method import Method
 from fallow.core.ranges import choice
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import Partition, insert_norms, is_norm, matrices, norms, rescale
-from fallow.weights.layers import call, untouched
+from fallow.weights.layers import call, refuse_compiled, untouched
 
 FLAT = 1e-12  # σ²/μ² below which an output is the same everywhere but for rounding
 
@@ -74,6 +74,7 @@ class LW(Method):
         self.layers = {name: p for name, p in matrices(ctx.model).items() if name in kept}
         self.sizes = norms(self.layers) if self.rescaling else {}
         if self.normalisation:
+            refuse_compiled(ctx.model, "lw's normalisation")
             for path, given in outputs_of(ctx.model, self.outputs, x).items():
                 if len(given) != 1 or not isinstance(given[0], Tensor):
                     raise RequestError(
