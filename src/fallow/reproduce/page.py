@@ -32,7 +32,9 @@ def write(folder: Path, found: Table, command: str = "") -> Path:
     ]
     if found.tests:
         claims = [[test["claim"], p_value(test["p"]), p_value(test["p_holm"])] for test in found.tests]
-        sections.append(Section("Claims", [table("One-sided tests.", ["Claim", "p", "p, Holm"], claims)], "claims"))
+        one_sided = all("better than" in test["claim"] for test in found.tests)
+        how = "One-sided tests." if one_sided else "Differences by seed with their 95 % intervals; two-sided tests."
+        sections.append(Section("Claims", [table(how, ["Claim", "p", "p, Holm"], claims)], "claims"))
     page = Page(
         title=f"{found.paper}: {TABLES[found.name].shows}",
         verb="fallow reproduce",
