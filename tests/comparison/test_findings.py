@@ -235,6 +235,18 @@ def test_the_winner_is_the_best_run_of_the_best_method_on_validation() -> None:
     assert (some.method, some.seed) == ("llf", 4)
 
 
+def test_who_left_the_race_on_easy_seeds_is_not_the_winner_for_it() -> None:
+    """The last seeds are a tenth harder; "left" ran on the others alone, where it was behind."""
+    hard = {0: 0.0, 1: 0.0, 2: 0.0, 3: -0.1, 4: -0.1}
+    groups = [runs("long", 0.9, 0.90), runs("lw", 0.9, 0.92), runs("left", 0.9, 0.91, seeds=(0, 1, 2))]
+    rows = [replace(o, val=(o.val or 0.0) + hard[o.seed]) for group in groups for o in group]
+    result = find(rows, {"data": DESCRIBED}, {"data": 0.0}, rules=RULES)
+    assert [row.method for row in result.settings[0].rows] == ["lw", "left", "long"]
+    assert result.winner is not None
+    assert result.winner.method == "lw"
+    assert result.settings[0].row("left").validation == pytest.approx(0.91 - 0.04)
+
+
 def test_no_choice_looks_at_the_test_split() -> None:
     draw = random.Random(0)
     every = [*NORMAL, *LONG, *runs("restart", 0.91), *runs("llf", 0.93), *runs("ema", 0.92)]

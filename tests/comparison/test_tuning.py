@@ -115,6 +115,18 @@ def test_failed_trials_are_the_worst_and_equals_are_told_by_loss_then_order() ->
     assert [run.name.split("-")[2] for run in tuning.wanted(lower, "last", rmse)][::2] == ["trial0", "trial1"]
 
 
+def test_a_run_that_ended_before_its_outcome_was_written_ends_the_same(tmp_path: Path) -> None:
+    """Its checkpoints are gone by then: it trains again."""
+    asked = plan(arrays(tmp_path / "few.npz"), "dropout", seeds=2, tune=3)
+    done = ran(asked, tmp_path / "out")
+    table = results(tmp_path / "out")
+    for name in (done.runs[0].name, next(run.name for run in done.state.runs.values() if run.work == WORK)):
+        (tmp_path / "out" / "runs" / name / "outcome.json").unlink()
+    (tmp_path / "out" / "experiment.db").unlink()
+    ran(asked, tmp_path / "out")
+    assert results(tmp_path / "out") == table
+
+
 def test_two_trials_train_whole_at_once() -> None:
     tuning = Tuning(held(), 2, {})
     assert [run.arguments["settings"]["epochs"] for run in tuning.wanted({}, "last", ACCURACY)] == [8] * 4
@@ -135,6 +147,11 @@ def test_a_tuned_race_has_seeds_of_its_own_and_resumes_to_the_same_table(tmp_pat
         own, settings = run.arguments.get("own", {}), run.arguments["settings"]
         assert own == {key: value for key, value in chosen.items() if "." in key}
         assert settings.items() >= {key: value for key, value in chosen.items() if "." not in key}.items()
+    kept = {run.name: {path.name for path in (tmp_path / "out" / "runs" / run.name).iterdir()} for run in done.runs}
+    assert all({"last.safetensors", "best.safetensors", "outputs.safetensors"} < names for names in kept.values())
+    heavy = [path.parent.name for path in (tmp_path / "out" / "runs").glob("*/*.safetensors")]
+    assert set(heavy) - {"winner"} == set(kept)  # of trials nobody wants the weights
+    assert not list((tmp_path / "out" / "runs").glob("*/checkpoint*"))
     before, table = state(tmp_path / "out"), results(tmp_path / "out")
     (tmp_path / "out" / "results.csv").unlink()
     ran(asked, tmp_path / "out")

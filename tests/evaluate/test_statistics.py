@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import random
+import statistics
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from fallow.evaluate.statistics import (
     detectable,
     holm,
     interval,
+    level_means,
     paired,
     sign_test,
     significance,
@@ -170,3 +173,25 @@ def _accuracy(x: np.ndarray, y: np.ndarray, test: np.ndarray, train: np.ndarray)
     """Of the nearest mean."""
     one, other = (x[train][y[train] == label].mean(0) for label in (1, 0))
     return float(np.mean(((x[test] - (one + other) / 2) @ (one - other) > 0) == y[test]))
+
+
+def test_means_as_if_all_had_run_on_all_seeds() -> None:
+    """Against averaging runners and seeds in turns, which ends at the same least squares."""
+    rng = random.Random(0)
+    values = {name: {s: rng.gauss(0, 1) for s in range(8) if s < 3 or rng.random() < 0.5} for name in "abcd"}
+    runner, seed = dict.fromkeys(values, 0.0), dict.fromkeys(range(8), 0.0)
+    for _ in range(3000):
+        for name, each in values.items():
+            runner[name] = statistics.fmean(v - seed[s] for s, v in each.items())
+        for s in seed:
+            here = [each[s] - runner[name] for name, each in values.items() if s in each]
+            seed[s] = statistics.fmean(here) if here else 0.0
+    ran = {s for each in values.values() for s in each}
+    easy = statistics.fmean(seed[s] for s in ran)
+    assert level_means(values) == pytest.approx({name: runner[name] + easy for name in values}, abs=1e-9)
+
+
+def test_means_of_equal_seeds_are_plain() -> None:
+    values = {"a": {0: 1.0, 4: 3.0}, "b": {0: 0.0, 4: 7.0}, "none": dict[int, float]()}
+    assert level_means(values) == pytest.approx({"a": 2.0, "b": 3.5})
+    assert level_means({}) == {}

@@ -24,7 +24,7 @@ from fallow.evaluate.calibration import Calibration
 from fallow.evaluate.metrics import Metric
 from fallow.evaluate.race import repeated_interval, sequential_p, visible
 from fallow.evaluate.relearning import failed_generation
-from fallow.evaluate.statistics import Difference, Estimate, interval, significance
+from fallow.evaluate.statistics import Difference, Estimate, interval, level_means, significance
 from fallow.report.words import listed
 
 LEVEL = 0.05
@@ -60,7 +60,6 @@ class Row:
     method: str
     scores: dict[int, float]  # by seed, on test
     estimate: Estimate | None  # None: no run is done
-    validation: float | None  # mean
     seconds: float | None  # mean of a run
     passes: float | None
     failed: dict[int, str] = field(default_factory=dict)  # by seed: the reason
@@ -73,6 +72,7 @@ class Row:
     tuned: TunedRunner | None = None  # None: it runs with the settings that it was asked for
     calibration: Calibration | None = None  # means over the runs; None: answers are no classes, or none was kept
     validations: dict[int, float] = field(default_factory=dict)  # by seed
+    validation: float | None = None  # their mean, as if all rows had run on all seeds
 
     @property
     def verdict(self) -> str:
@@ -202,6 +202,9 @@ def judge(
     steps = described.get("steps", described["sizes"]["test"])
     race = rules.race(names, outcomes, steps, overlap, metric)
     rows = [_row(name, [o for o in outcomes if o.method == name], race, metric) for name in names]
+    validated = level_means({row.method: row.validations for row in rows if row.validations})
+    for row in rows:
+        row.validation = validated.get(row.method)
     controls = [row for row in rows if row.method in race.controls and row.validation is not None]
     control = max(controls, key=lambda row: metric.worth(row.validation)).method if controls else None
     scores = rules.scores(outcomes, metric)
@@ -224,13 +227,12 @@ def _row(method: str, outcomes: list[Runner], race: Race, metric: Metric) -> Row
     done = sorted((o for o in outcomes if o.test is not None), key=lambda o: o.seed)
     scores = {o.seed: o.test for o in done if o.test is not None}
     mean = interval(list(scores.values()), overlap=race.overlap, grain=race.grain) if done else None
-    validated = {o.seed: o.val for o in done if o.val is not None}
+    validated = {o.seed: o.val for o in done if o.val is not None and math.isfinite(o.val)}
     ends = [o.training[-1] for o in done if o.training and o.training[-1] is not None]
     return Row(
         method=method,
         scores=scores,
         estimate=_clipped(mean, metric) if mean is not None else None,
-        validation=statistics.fmean(validated.values()) if validated else None,
         seconds=statistics.fmean(o.seconds for o in done) if done else None,
         passes=statistics.fmean(o.passes for o in done) if done else None,
         failed={o.seed: o.reason for o in outcomes if o.reason is not None},

@@ -30,7 +30,11 @@ def train(
     own: dict[str, Any] | None = None,
     tested: bool = True,
 ) -> dict[str, Any]:
-    """Train, or go on with what is left of the training; paths are meant from ``root``, ``own`` is as tuning chose."""
+    """Train, or go on with what is left of the training; paths are meant from ``root``, ``own`` is as tuning chose.
+
+    What is done is not resumed, as its outcome is known: of hundreds of runs the checkpoints would fill disks.
+    """
+    from fallow.core.record import RunFolder
     from fallow.data import Data
     from fallow.methods import build
     from fallow.training.fit import fit
@@ -53,6 +57,7 @@ def train(
         seed=seed,
         **settings,
     )
+    RunFolder(folder).thin()
     return result.describe()
 
 
@@ -72,6 +77,7 @@ def again(
     root: str,
 ) -> dict[str, Any]:
     """Train the winner, on all labels if ``whole``; how many, and its score on test."""
+    from fallow.core.record import RunFolder
     from fallow.evaluate.score import key_of
     from fallow.training.fit import fit
 
@@ -81,6 +87,7 @@ def again(
         resume=(folder / "run.json").exists(), device=device(), observer=heed, checkpoint_every=CHECKPOINT_EVERY,
         test_at_end=True, features=folder.parent.parent / "features", seed=seed, metric=metric, **settings,
     )  # fmt: skip
+    RunFolder(folder).thin()
     return {"labels": loaded.sizes["train"], "test": result.last.get(key_of("test", metric))}
 
 
@@ -133,10 +140,14 @@ def _taught(data: Any, whole: bool) -> Any:
 
 
 def trial(folder: Path, **arguments: Any) -> dict[str, Any]:
-    """Train with settings on trial: only validation judges them, and so there is no test."""
+    """Train with settings on trial: only validation judges them, and so there is no test, and no model to keep."""
+    from fallow.core.record import RunFolder
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about settings that nobody asked for; what races says it again
-        return train(folder, **arguments, tested=False)
+        found = train(folder, **arguments, tested=False)
+    RunFolder(folder).thin(weights=False)
+    return found
 
 
 def augmented(

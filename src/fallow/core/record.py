@@ -181,6 +181,12 @@ class RunFolder:
                 raise WorkError(self._damaged(path, f"it holds {name}"))
         return found
 
+    def thin(self, *, weights: bool = True) -> None:
+        """Delete the checkpoints of a run that nobody will resume; without ``weights`` those and the outputs, too."""
+        for pattern in ("checkpoint*", *(() if weights else ("*.safetensors",))):
+            for path in self.path.glob(pattern):
+                path.unlink(missing_ok=True)
+
     def finish(self, result: dict[str, Any]) -> None:
         """Write the outcome: the last thing that a run does."""
         files.write_json(self.path / "result.json", result)

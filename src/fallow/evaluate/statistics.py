@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import comb
 from typing import NamedTuple
 
+import numpy as np
 from scipy.optimize import brentq
 from scipy.special import nctdtr, stdtr, stdtrit
 
@@ -34,6 +35,25 @@ def sign_test(ours: Sequence[float], theirs: Sequence[float]) -> float:
     wins = sum(a > b for a, b in zip(ours, theirs, strict=True))
     losses = sum(a < b for a, b in zip(ours, theirs, strict=True))
     return binomial_test(wins, wins + losses)
+
+
+def level_means(values: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+    """Each one's mean over all seeds, also those that it did not run: of value = runner + seed, by least squares.
+
+    After a race some have more seeds than others, and a plain mean would mix what a runner is worth with how easy its
+    seeds were. With the same seeds for all it is the plain mean.
+
+    >>> level_means({"a": {0: 1.0, 1: 5.0}, "b": {0: 2.0}})
+    {'a': 3.0, 'b': 4.0}
+    """
+    names, seeds = list(values), sorted({seed for each in values.values() for seed in each})
+    cells = [(names.index(name), len(names) + seeds.index(seed)) for name, each in values.items() for seed in each]
+    design = np.zeros((len(cells), len(names) + len(seeds)))
+    design[np.arange(len(cells))[:, None], np.array(cells, dtype=int).reshape(-1, 2)] = 1
+    found = np.linalg.lstsq(design, np.array([v for each in values.values() for v in each.values()]), rcond=None)[0]
+    easy = found[len(names) :].mean() if seeds else 0.0
+    # rounded, as ties must stay ties
+    return {name: round(float(found[i] + easy), 12) for i, name in enumerate(names) if values[name]}
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
