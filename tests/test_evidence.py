@@ -114,6 +114,26 @@ def test_a_folder_is_added_by_one_command(tmp_path: Path, monkeypatch: pytest.Mo
         build.add(kept / "nothing")
 
 
+def test_later_seeds_are_pooled_with_those_that_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "tables"
+    kept.mkdir()
+    monkeypatch.setattr(build, "TABLES", kept)
+
+    def add(value: float, command: str) -> Table:
+        made = Table("seal-table2", "SEAL, table 2", [Cell("LLF", "last", 7.65, value, 0.0, 1, None)], seconds=60.0)
+        write(tmp_path / "reproduced", made, f"fallow reproduce seal-table2{command} --data-dir x")
+        return stored.read(build.add(tmp_path / "reproduced", "commit 1")[0])
+
+    with pytest.raises(RequestError, match="begins with seed 1, and 0 are stored: add those from 0 on"):
+        add(4.0, " --seed 1 --seeds 1")
+    add(2.0, " --seeds 1")
+    found = add(4.0, " --seed 1 --seeds 1")
+    assert found.cells == [Cell("LLF", "last", 7.65, 3.0, 1.4142, 2, None)]
+    assert (found.command, found.seconds) == ("fallow reproduce seal-table2 --data-dir DIR --seeds 2", 120.0)
+    with pytest.raises(RequestError, match="begins with seed 1, and 2 are stored"):  # not twice
+        add(4.0, " --seed 1 --seeds 1")
+
+
 @pytest.mark.parametrize("path", sorted(build.COMPARISONS.glob("*.csv")), ids=lambda path: path.stem)
 def test_a_stored_comparison_says_how_to_repeat_it(path: Path) -> None:
     first, second, *_ = path.read_text("utf-8").splitlines()

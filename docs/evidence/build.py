@@ -6,6 +6,7 @@ python docs/evidence/build.py                        the page
 python docs/evidence/build.py add reproduced/NAME    the tables of a folder that `fallow reproduce` left, then the page
 python docs/evidence/build.py add comparisons/NAME   what `fallow compare` left, then the page
 python docs/evidence/build.py add FOLDER … --measured 'commit 1fd46eb'      where it is not the commit at hand
+python docs/evidence/build.py add FOLDER …           of `--seed 2 --seeds 1`, where seeds 0 and 1 are here: pooled
 python docs/evidence/build.py add atlas              the rows and the picture that `fallow atlas` left, then the page
 
 A section is Markdown in which {{table NAME}}, {{comparison NAME}}, {{claims PAPER}}, {{verdicts}}, {{without}} and
@@ -205,8 +206,32 @@ def add(folder: Path, measured: str = "") -> list[Path]:
         made.measured = measured or " ".join(filter(None, [made.measured, _commit()]))
         made.command = _public(made.command or f"fallow reproduce {made.name}")
         written.append(TABLES / f"{made.name}.csv")
+        if first := _seed(made.command):
+            made = _with_earlier(made, first)
         written[-1].write_text(stored.text(made), "utf-8")
     return written
+
+
+def _seed(command: str, option: str = "--seed") -> int:
+    """The first seed of a table, or how many.
+
+    >>> _seed("fallow reproduce lw-table2 --seed=2 --seeds 1"), _seed("fallow reproduce lw-table2 --seeds 1")
+    (2, 0)
+    """
+    found = re.search(rf"{option}[ =](\d+)", command)
+    return int(found[1]) if found else 0
+
+
+def _with_earlier(made: Table, first: int) -> Table:
+    """A table of later seeds, pooled with that of the earlier ones; its command is the one that has them all."""
+    before = table(made.name) if (TABLES / f"{made.name}.csv").exists() else None
+    held = max(c.seeds for c in before.cells) if before else 0
+    if before is None or held != first:
+        raise RequestError(f"{made.name} begins with seed {first}, and {held} are stored: add those from {held} on")
+    whole = stored.pooled(before, made)
+    command = re.sub(r" --seeds?[ =]\d+", "", made.command)
+    whole.command = f"{command} --seeds {max(c.seeds for c in whole.cells)}"
+    return whole
 
 
 def _commit() -> str:

@@ -40,7 +40,7 @@ def test_methods_of_a_seed_are_paired(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(l2f_sinusoid, "ITERATIONS", 1)
     monkeypatch.setattr(l2f_sinusoid, "CURVES", 20)
     monkeypatch.setattr(l2f_sinusoid, "COMPILE", False)
-    first, again = (l2f_sinusoid.errors(Path(), "maml:steps=1", 5, 2)[0] for _ in range(2))
+    first, again = (l2f_sinusoid.errors(Path(), "maml:steps=1", 5, [0, 1])[0] for _ in range(2))
     assert first == again
     assert first["standard"][0] != first["standard"][1]
     # the hard setting's training ranges have smaller amplitudes than its test ranges

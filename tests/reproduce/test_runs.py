@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 from fallow.base.errors import RequestError, WorkError
 from fallow.base.lock import locked
-from fallow.reproduce import iml_weight, lw_table1, seal_tables
+from fallow.reproduce import iml_weight, lw_table1, seal_tables, stored
 from fallow.reproduce.runs import constants, named, reproduce
+from fallow.reproduce.table import Table, cell
 from tests.cli.conftest import Run, run
 from tests.kill import ended, failing, killed
 
@@ -82,6 +84,31 @@ def test_more_seeds_run_what_is_missing(tmp_path: Path) -> None:
     after = ended(tmp_path / "out")
     assert before.items() <= after.items()
     assert len(after) == 2 * len(before)
+
+
+def test_seeds_of_two_folders_are_pooled_as_one_folder_has_them(tmp_path: Path) -> None:
+    parts = [reproduce("seal-table2", tmp_path / f"{seed}", seeds=1, seed=seed, workers=1) for seed in (0, 1)]
+    whole = reproduce("seal-table2", tmp_path / "0", seeds=2, workers=1)
+    found = stored.pooled(*parts)
+    for ours, theirs in zip(found.cells, whole.cells, strict=True):
+        assert (ours.row, ours.column, ours.paper, ours.seeds) == (theirs.row, theirs.column, theirs.paper, 2)
+        assert ours.ours == pytest.approx(theirs.ours, abs=1e-3)
+        assert ours.spread == pytest.approx(theirs.spread, abs=2e-3)
+    with pytest.raises(RequestError, match="other cells"):
+        stored.pooled(parts[0], replace(parts[1], cells=parts[1].cells[1:]))
+    with pytest.raises(RequestError, match="all seeds in one folder"):
+        stored.pooled(*[replace(part, tests=[{"claim": "LLF", "p": 0.5, "p_holm": 1.0}]) for part in parts])
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (3, 1), (2, 4)])
+def test_pooled_deviation(counts: tuple[int, int]) -> None:
+    values = np.random.default_rng(0).normal(size=sum(counts)).tolist()
+    a, b, whole = (
+        Table("t", "A, table 1", [cell("a", "b", None, each, 0)])
+        for each in (values[: counts[0]], values[counts[0] :], values)
+    )
+    (found,), (exact,) = stored.pooled(a, b).cells, whole.cells
+    assert (found.ours, found.spread) == pytest.approx((exact.ours, exact.spread), abs=2e-4)
 
 
 def test_another_size_is_another_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from fallow.cli.wrapper import answer, working
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="a table; without one, they are listed")] = None,
     seeds: Annotated[int | None, typer.Option(help="how many; each table has its own default")] = None,
+    seed: Annotated[int, typer.Option(help="the first seed")] = 0,
     data_dir: Annotated[Path | None, typer.Option(help="where mnist.npz, pets32.npz and the like are")] = None,
     out: Annotated[Path | None, typer.Option(help="the table's folder; default: reproduced/NAME")] = None,
     engine: options.Engine = "local",
@@ -30,7 +31,7 @@ def reproduce(
     from fallow.reproduce import TABLES
 
     if name is None:
-        if any(given is not None for given in (seeds, data_dir, out, address, workers)):
+        if any(given is not None for given in (seeds, seed or None, data_dir, out, address, workers)):
             raise RequestError("name the table to run: fallow reproduce lists them")
         entries = {key: {"paper": e.paper, "shows": e.shows, "minutes": e.minutes} for key, e in TABLES.items()}
         name_width, paper_width = max(map(len, TABLES)), max(len(e.paper) for e in TABLES.values())
@@ -49,7 +50,7 @@ def reproduce(
     folder = out or Path("reproduced") / name
     with working(folder), Live() as live:
         table = reproduce(
-            name, folder, seeds=seeds, data_dir=data_dir, engine=engine, address=address, workers=workers,
+            name, folder, seeds=seeds, seed=seed, data_dir=data_dir, engine=engine, address=address, workers=workers,
             watch=live.show if sys.stderr.isatty() else None,
         )  # fmt: skip
     page = write(folder, table, typed())

@@ -54,9 +54,9 @@ def times(folder: Path, repetitions: int) -> list[tuple[str, int, list[float]]]:
     return [(form, size, spent) for (form, size), spent in found.items()]
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Curves:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Curves:
     """Time every form at every size, in one run: another beside it would take its time."""
-    at, _ = each(times, {("times",): [seeds]})
+    at, _ = each(times, {("times",): [len(seeds)]})
     measured = {(form, size): spent for form, size, spent in at[("times",)]}
     cells = [
         cell(form, f"{OUTPUTS}×{size}", None, measured[form, size], 0)

@@ -43,9 +43,9 @@ def ratios(folder: Path, seed: int) -> dict[str, Any]:
     return {"moved": max(moved), "ratios": found}
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """Every measure before and after every rescaling."""
-    at, done = each(ratios, {("seed", seed): [seed] for seed in range(seeds)})
+    at, done = each(ratios, {("seed", seed): [seed] for seed in seeds})
     found = [at["seed", seed]["ratios"] for seed in done]
     cells = [_cell(m, column, [one[column][m] for one in found]) for column in found[0] for m in MEASURES]
     moved = max(one["moved"] for one in at.values())

@@ -54,12 +54,12 @@ PAPER = {"baseline": 67.364, "FAM": 69.82}
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """Every method, and what looks at words alone."""
     if data_dir is None:
         raise RequestError(f"{name} needs --data-dir: a folder with rte.npz, and perhaps bert/")
     source, bert = str(data_dir / "rte.npz"), str(data_dir / "bert") if (data_dir / "bert").is_dir() else ""
-    jobs = {(row, seed): (source, bert, method, seed) for seed in range(seeds) for row, method in METHODS.items()}
+    jobs = {(row, seed): (source, bert, method, seed) for seed in seeds for row, method in METHODS.items()}
     at, done = each(judged, jobs)
 
     def of(row: str, what: str) -> list[float]:

@@ -66,7 +66,7 @@ def fam(strength: float) -> str:
     return f"fam:strength={strength:.4g}"
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """Either table."""
     return (chosen if name == "fam-lambda" else table1)(name, seeds, data_dir, each)
 
@@ -76,13 +76,13 @@ def source(key: str, data_dir: Path | None) -> str:
     return "digits" if key == "digits" or data_dir is None else str(data_dir / f"{key}.npz")
 
 
-def table1(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def table1(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """SAM and FAM against ordinary training, paired by seed."""
     sets = ["digits"] if data_dir is None else ["cifar10_sub", "fashion_mnist"]
     methods = ["normal", "sam", *(fam(strength) for strength in TRIED)]
     jobs = {
         (key, method, seed): (source(key, data_dir), TRAIN[key], MODELS[key], method, AUGMENT[key], EPOCHS[key], seed)
-        for seed in range(seeds)
+        for seed in seeds
         for key in sets
         for method in methods
     }
@@ -110,13 +110,13 @@ def table1(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     return Table(name, "FAM, table 1", cells, remarks=remarks)
 
 
-def chosen(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def chosen(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """What every λ gains on plain training, on validation: the default is the best in the mean over data sets."""
     sets = ["digits"] if data_dir is None else list(FEW)
     methods = {"plain": "normal"} | {f"λ = {strength:g}": fam(strength) for strength in LAMBDAS}
     jobs = {
         (key, row, seed): (source(key, data_dir), FEW[key], SMALL, method, AUGMENT[key], SHORT, seed)
-        for seed in range(seeds)
+        for seed in seeds
         for key in sets
         for row, method in methods.items()
     }

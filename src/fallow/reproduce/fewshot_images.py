@@ -143,13 +143,13 @@ def accuracies(
     return {ALONE: last} if result.test.alone is None else {TOGETHER: last, ALONE: (100 * result.test.alone).tolist()}
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The table: every method's accuracy, with intervals over the episodes and over the seeds."""
     known, plan = PLANS[name]
     images, splits = sources(name, data_dir)
     jobs = {
         (row, shots, seed): (known, list(way), images, splits, shots, seed)
-        for seed in range(seeds)
+        for seed in seeds
         for shots in plan.shots
         for row, way in plan.ways.items()
     }

@@ -44,9 +44,9 @@ def accuracy(folder: Path, data: str, row: str, inner: int, seed: int) -> float:
     return learn(learner, solver, schedule, steps, steps, UPDATES)[-1].test
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Curves:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Curves:
     """Test accuracy against the steps between two meta-updates."""
-    jobs = [(row, inner, seed) for seed in range(seeds) for row in ROWS for inner in INNER]
+    jobs = [(row, inner, seed) for seed in seeds for row in ROWS for inner in INNER]
     at, done = each(accuracy, {job: (source(data_dir, "cifar10_sub"), *job) for job in jobs})
     cells = [cell(row, str(inner), None, [at[row, inner, seed] for seed in done], 0) for row in ROWS for inner in INNER]
     used = "digits" if data_dir is None else f"cifar10_sub at {SIDE}×{SIDE}"

@@ -139,9 +139,9 @@ def few_steps(learner: Bilevel) -> None:
         learner.step()
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """Memory and time of every solver on both networks, in one run: another beside it would take its time."""
-    at, _ = each(measurements, {("measurements",): [name, seeds]})
+    at, _ = each(measurements, {("measurements",): [name, len(seeds)]})
     cells = [Cell(**found) for found in at[("measurements",)]]
     cells.sort(key=lambda c: [*ROWS, T1T2, "Exact"].index(c.row))  # the rows of both networks together
     vectors = ", ".join(f"{4 * (n * n + 11 * n + 10) / 1e6:.1f} MB for {data}" for data, n in INPUTS.items())

@@ -156,9 +156,9 @@ class Panels(Table):
         return [beside(panels, 2, title, ". ".join(panel.says for panel in panels), list(kinds.items()))]
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Panels:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Panels:
     """The figure."""
-    at, done = each(training, {("seed", seed): (source(data_dir, "mnist"), seed) for seed in range(seeds)})
+    at, done = each(training, {("seed", seed): (source(data_dir, "mnist"), seed) for seed in seeds})
     found = [at["seed", seed] for seed in done]
     order = ("cosine, ρ = 0", "cosine, ρ > |λmin|", "error, ρ = 0", "error, ρ > |λmin|")
     cells: list[Cell] = [

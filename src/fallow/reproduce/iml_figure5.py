@@ -59,13 +59,13 @@ class Pictures(Curves):
         return [heading(3, "Which images it trusts"), trust(self.rows)]
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Pictures:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Pictures:
     """The weights over the training, over the seeds; images and histogram are the first seed's."""
     data, labels, val = ("digits", 40, 100) if data_dir is None else (str(data_dir / "cifar10_sub.npz"), 250, 500)
     plans = {
         (form, seed): StudyPlan(data, method, labels, val, model=MODEL, epochs=EPOCHS, steps=STEPS, seed=seed)
         for form, method in {"": METHOD, ", our form": OURS}.items()
-        for seed in range(seeds)
+        for seed in seeds
     }
     trainings = {
         of: runs(asked, [CONFIDENCE], f"-{'ours' if of[0] else 'plain'}-{asked.seed}")[CONFIDENCE]

@@ -89,10 +89,10 @@ def training(folder: Path, data: str, side: int, row: str, seed: int) -> list[Lo
     return learn(learner, solver, schedule, steps, max(1, steps // (1 + UPDATES)))
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The table: training and validation at their best, test at the end, as the thesis has it."""
     data = DATA[name]
-    jobs = {(row, seed): (source(data_dir, data), SIDES[data], row, seed) for seed in range(seeds) for row in ROWS}
+    jobs = {(row, seed): (source(data_dir, data), SIDES[data], row, seed) for seed in seeds for row in ROWS}
     found, done = each(training, jobs)
     at = {key: [Look(*look) for look in looks] for key, looks in found.items()}
     cells = []

@@ -38,7 +38,7 @@ ROWS = {  # the training, and the form of the network
 }
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """Accuracies, and differences to FixMatch paired by seed."""
     sets = {"digits": ("digits", 40, 100)}
     if data_dir is not None:
@@ -48,7 +48,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     trainings = {
         (key, training, form, seed): one
         for key, (data, labels, val) in sets.items()
-        for seed in range(seeds)
+        for seed in seeds
         for form, method in {"plain": METHOD, "ours": OURS}.items()
         for training, one in runs(
             StudyPlan(data, method, labels, val, model=MODEL, epochs=EPOCHS, steps=STEPS, seed=seed),

@@ -100,11 +100,11 @@ def training(folder: Path, data: str, side: int, hidden: int | None, row: str, s
     return learn(learner, solver, schedule, UPDATES * INNER, INNER)
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The table of one data set."""
     data = DATA[name]
     given = (source(data_dir, data), SIDES[data], HIDDEN.get(name))
-    jobs = {(row, seed): (*given, row, seed) for seed in range(seeds) for row in ROWS}
+    jobs = {(row, seed): (*given, row, seed) for seed in seeds for row in ROWS}
     found, done = each(training, jobs)
     at = {key: [Look(*look) for look in looks] for key, looks in found.items()}
     cells = []

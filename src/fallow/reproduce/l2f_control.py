@@ -57,10 +57,10 @@ def returns(folder: Path, name: str, method: str, seed: int) -> dict[str, list[f
     return {place: [step["mean"] for step in steps] for place, steps in result.tested["places"].items()}
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The table: returns of every method in every place, and L2F's paired differences to MAML and to the control."""
     plan = PLANS[name]
-    at, done = each(returns, {(row, seed): (name, method, seed) for seed in range(seeds)
+    at, done = each(returns, {(row, seed): (name, method, seed) for seed in seeds
                               for row, method in METHODS.items()})  # fmt: skip
     places = list(at["MAML", done[0]])
     cells: list[Cell] = []

@@ -62,9 +62,9 @@ def look(folder: Path, row: str, seed: int) -> dict[str, Looks]:
     return {name: [seen.describe() for seen in watch.seen] for name, watch in watches.items()}
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Watched:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Watched:
     """The table: all rows after the last iteration, and between its looks the figures."""
-    found, done = each(look, {(row, seed): (row, seed) for seed in range(seeds) for row in METHODS})
+    found, done = each(look, {(row, seed): (row, seed) for seed in seeds for row in METHODS})
     at = {(row, seed): looks for (_, seed), rows in found.items() for row, looks in rows.items()}
     cells: list[Cell] = []
     for row in ROWS:

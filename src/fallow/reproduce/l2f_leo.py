@@ -49,10 +49,10 @@ def accuracies(folder: Path, images: str, splits: str, seed: int) -> dict[str, l
     return {row: (100 * result.test.accuracies[-1]).tolist() for row, result in found.items()}  # type: ignore[union-attr,index]
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The table: every row's accuracy, and what L2F adds to LEO."""
     images, splits = sources(TABLE, data_dir)
-    at, done = each(accuracies, {("LEO", seed): (images, splits, seed) for seed in range(seeds)})
+    at, done = each(accuracies, {("LEO", seed): (images, splits, seed) for seed in seeds})
     cells: list[Cell] = []
     remarks = [f"{MODEL}, 5-way {SHOTS}-shot, {ITERATIONS:,} iterations of 4 tasks, {len(done)} seeds."]
     means: dict[str, list[float]] = {}

@@ -46,11 +46,11 @@ def tasks_of(place: str) -> Tasks:
     return load_tasks(source, shots=shots)
 
 
-def errors(folder: Path, method: str, place: str, seeds: int) -> tuple[dict[str, list[float]], int]:
+def errors(folder: Path, method: str, place: str, seeds: list[int]) -> tuple[dict[str, list[float]], int]:
     """Mean squared error after adaptation for every seed, of the mean and the median curve; and how many meta-gradients
     were not finite.
     """
-    members = [(tasks_of(place), seed) for seed in range(seeds)]
+    members = [(tasks_of(place), seed) for seed in seeds]
     learners, lost = train(members, method, iterations=ITERATIONS, compile=COMPILE)
     batch = members[0][0].draw("test", 0, CURVES)
     last = [learner.judge(batch).losses[-1] for learner in learners]
@@ -67,9 +67,9 @@ def both_finite(ours: list[float], theirs: list[float]) -> tuple[list[float], li
     return [a for a, _ in kept], [b for _, b in kept]
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The table: errors of all methods, and the paired differences that are claims."""
-    found, _ = each(errors, {(row, place): (METHODS[row], place, seeds) for place in PLACES for row in METHODS})
+    found, _ = each(errors, {(row, place): (METHODS[row], place, list(seeds)) for place in PLACES for row in METHODS})
     cells: list[Cell] = []
     claims = []
     for place, over in product(PLACES, (MEAN, MEDIAN)):
@@ -83,14 +83,14 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     adjusted = holm([p for _, p in claims])
     tests = [{"claim": text, "p": p, "p_holm": q} for (text, p), q in zip(claims, adjusted, strict=True)]
     diverged = [
-        f"{row}, {place}: {len(bad)} of {seeds} seeds"
+        f"{row}, {place}: {len(bad)} of {len(seeds)} seeds"
         for (row, place), (values, _) in found.items()
         if (bad := [v for v in values[MEAN] if not math.isfinite(v)])
     ]
     lost = [f"{row}, {place}: {count}" for (row, place), (_, count) in found.items() if count]
     remarks = [
         f"Mean squared error after 5 steps, of {CURVES} curves the mean and the median; {ITERATIONS:,} iterations of 4 "
-        f"tasks, {seeds} seeds; columns are tasks and shots. The mixture's answers have noise of "
+        f"tasks, {len(seeds)} seeds; columns are tasks and shots. The mixture's answers have noise of "
         "variance 0.09, which no method can predict.",
         f"Meta-gradients are clipped at a norm of {CLIP:g}. So many were not finite and left out: "
         f"{', '.join(lost) or 'none'}.",

@@ -48,10 +48,10 @@ AGAINST = {  # MAML, and a control that has the same γ but for the task
 }
 
 
-def errors(folder: Path, method: str, shots: int, seeds: int) -> tuple[dict[str, list[float]], int]:
+def errors(folder: Path, method: str, shots: int, seeds: list[int]) -> tuple[dict[str, list[float]], int]:
     """Mean squared error after adaptation, for every place and seed; and how many meta-gradients were not finite."""
     settings = list(dict.fromkeys(setting for setting, _ in PLACES.values()))
-    members = [(Sinusoid(shots=shots, setting=setting), seed) for setting in settings for seed in range(seeds)]
+    members = [(Sinusoid(shots=shots, setting=setting), seed) for setting in settings for seed in seeds]
     learners, lost = train(members, method, iterations=ITERATIONS, compile=COMPILE)
     found: dict[str, list[float]] = {place: [] for place in PLACES}
     for place, (setting, split) in PLACES.items():
@@ -61,11 +61,11 @@ def errors(folder: Path, method: str, shots: int, seeds: int) -> tuple[dict[str,
     return found, sum(lost)
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The table: errors of both methods and of L2F's options, and the paired differences to MAML and to the control."""
     jobs = [(row, shots) for shots in SHOTS for row in METHODS] + [(row, SHOTS[0]) for row in OPTIONS]
     specs = METHODS | OPTIONS
-    found, columns = each(errors, {(row, shots): (specs[row], shots, seeds) for row, shots in jobs})
+    found, columns = each(errors, {(row, shots): (specs[row], shots, list(seeds)) for row, shots in jobs})
     at = {job: places for job, (places, _) in found.items()}
     lost = [f"{row} at {shots} shots {count}" for (row, shots), (_, count) in found.items() if count]
     cells: list[Cell] = []
@@ -84,11 +84,11 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     adjusted = holm([p for _, p in claims])
     tests = [{"claim": text, "p": p, "p_holm": q} for (text, p), q in zip(claims, adjusted, strict=True)]
     remarks = [
-        f"Mean squared error over {CURVES} curves after 5 steps; {ITERATIONS:,} iterations of 4 tasks, {seeds} seeds; "
-        "columns are setting and shots. Differences to MAML, and L2F's to its controls, are paired by seed, with 95 % "
-        "intervals."
+        f"Mean squared error over {CURVES} curves after 5 steps; {ITERATIONS:,} iterations of 4 tasks, {len(seeds)} "
+        "seeds; columns are setting and shots. Differences to MAML, and L2F's to its controls, are paired by seed, "
+        "with 95 % intervals."
     ]
-    count = len({setting for setting, _ in PLACES.values()}) * seeds * ITERATIONS
+    count = len({setting for setting, _ in PLACES.values()}) * len(seeds) * ITERATIONS
     remarks.append(
         f"Meta-gradients are clipped at a norm of {CLIP:g}. Of {count:,} of each method, so many were not finite and "
         f"left out: {', '.join(lost) or 'none'}."

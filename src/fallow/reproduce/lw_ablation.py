@@ -45,14 +45,12 @@ def accuracy(
     return 100 * result.last["test_accuracy"]
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """How often LW beats LW without one of its parts, over data sets and seeds."""
     settings = dict(DATA)
     if data_dir is not None:
         settings["fashion_mnist"] = (str(data_dir / "fashion_mnist.npz"), 500, "scnn:width=8,dense=64", 4, 16)
-    jobs = {
-        (d, v, seed): (*settings[d], VARIANTS[v], seed) for d in settings for v in VARIANTS for seed in range(seeds)
-    }
+    jobs = {(d, v, seed): (*settings[d], VARIANTS[v], seed) for d in settings for v in VARIANTS for seed in seeds}
     at, done = each(accuracy, jobs)
     every = [(data, seed) for data in settings for seed in done]
     full = [at[data, "LW", seed] for data, seed in every]

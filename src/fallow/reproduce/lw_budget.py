@@ -53,17 +53,17 @@ def accuracies(
     return 100 * result.last["train_accuracy"], 100 * result.last["test_accuracy"]
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """Either figure."""
     data, train = ("digits", 300) if data_dir is None else (str(data_dir / "cifar10_sub.npz"), 500)
     return (rounds if name == "lw-figure3" else settings)(name, seeds, (data, train), each)
 
 
-def rounds(name: str, seeds: int, data: tuple[str, int], each: Runs) -> Table:
+def rounds(name: str, seeds: range, data: tuple[str, int], each: Runs) -> Table:
     """Figure 3."""
     jobs: dict[Key, Any] = {
         (row, budget, seed): (*data, method, seed, budget, *PLAIN)
-        for seed in range(seeds)
+        for seed in seeds
         for row, method in METHODS.items()
         for budget in BUDGETS
     }
@@ -74,12 +74,12 @@ def rounds(name: str, seeds: int, data: tuple[str, int], each: Runs) -> Table:
     return Curves(name, "LW, figure 3", cells, remarks=remarks, along="epochs of a round", log_x=True)
 
 
-def settings(name: str, seeds: int, data: tuple[str, int], each: Runs) -> Table:
+def settings(name: str, seeds: range, data: tuple[str, int], each: Runs) -> Table:
     """Figure 7."""
     every = list(product(*GRID.values()))
     jobs: dict[Key, Any] = {
         (row, setting, seed): (*data, METHODS[row], seed, EPOCHS, *setting)
-        for seed in range(seeds)
+        for seed in seeds
         for setting in every
         for row in ("BL", "LW")
     }

@@ -60,11 +60,11 @@ def size(folder: Path, data: str, train: int, method: str, seed: int) -> dict[st
     return {"size": float(taken[0].norm() * head.weight.detach().norm())}
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The figure: one curve a method, or one size."""
     data = "digits" if data_dir is None else str(data_dir / "fashion_mnist.npz")
     measure = {"lw-figure4": smallest, "lw-figure5": fall, "lw-figure6": size}[name]
-    jobs = {(row, seed): (data, TRAIN, method, seed) for seed in range(seeds) for row, method in METHODS.items()}
+    jobs = {(row, seed): (data, TRAIN, method, seed) for seed in seeds for row, method in METHODS.items()}
     at, done = each(measure, jobs)
     if name == "lw-figure6":
         ratios = {row: [at[row, s]["size"] / at["BL", s]["size"] for s in done] for row in METHODS}

@@ -95,11 +95,9 @@ def task(folder: Path, alpha: float, seeds: list[int]) -> list[list[float]]:
     return (100 * stack.accuracy(x, y)).tolist()
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The whole table; a run has every second seed at one signal strength."""
-    pieces = {
-        (alpha, start): (alpha, list(range(start, seeds, 2))) for alpha in ALPHAS for start in range(min(2, seeds))
-    }
+    pieces = {(alpha, part[0]): (alpha, list(part)) for alpha in ALPHAS for part in (seeds[::2], seeds[1::2]) if part}
     at, starts = each(task, pieces)
     values = {
         (method, init, alpha): [row[i] for start in starts for row in at[alpha, start]]

@@ -50,9 +50,9 @@ def task(folder: Path, seeds: list[int]) -> list[list[float]]:
     return stack.accuracy(x, y).tolist()
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The whole table; a run has every fourth seed."""
-    at, starts = each(task, {(start,): [list(range(start, seeds, 4))] for start in range(min(4, seeds))})
+    at, starts = each(task, {(seed,): [list(seeds[k::4])] for k, seed in enumerate(seeds[:4])})
     columns = list(zip(*(row for start in starts for row in at[(start,)]), strict=True))
     cells = [
         cell(method, f"L2 {penalty:g}", PAPER[method][j], columns[i * len(PENALTIES) + j], 0.05)

@@ -68,7 +68,7 @@ def training(folder: Path, data: str, train: int, model: str, method: str, augme
     return [100 * result.last["test_accuracy"], 100 * result.last["train_accuracy"]]
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """Either table, from the same runs."""
     data = DATA | ({} if data_dir is None else {key: (str(data_dir / f"{key}.npz"), n) for key, n in MORE.items()})
     jobs = {
@@ -77,7 +77,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
         for setting, (augment, more) in SETTINGS.items()
         for key in data
         for row, method in METHODS.items()
-        for seed in range(seeds)
+        for seed in seeds
     }
     found, done = each(training, jobs)
     pairs = [(key, seed) for key in data for seed in done]

@@ -29,21 +29,25 @@ Key = tuple[Any, ...]  # what a value is of, the seed last: ("LW", 3)
 Found = tuple[dict[Key, Any], list[Any]]  # values by key, and the seeds of which none is missing
 
 
-def reproduce(name: str, folder: Path, *, seeds: int | None = None, data_dir: Path | None = None, **how: Any) -> Table:
+def reproduce(
+    name: str, folder: Path, *, seeds: int | None = None, seed: int = 0, data_dir: Path | None = None, **how: Any
+) -> Table:
     """One of the papers' tables; its runs are kept in the folder, where the same call resumes them.
 
-    ``how`` is for :func:`fallow.experiment.run`: ``engine``, ``address``, ``workers``, ``watch``.
+    ``seed`` is the first of so many ``seeds``. ``how`` is for :func:`fallow.experiment.run`: ``engine``, ``address``,
+    ``workers``, ``watch``.
     """
     if name not in TABLES:
         raise unknown("table", name, TABLES)
     if seeds is not None:
         require_whole("seeds", seeds, 1, SEEDS)
+    require_whole("seed", seed, 0)
     check(how.get("engine", "local"), how.get("address"), how.get("workers"))
     module = import_module(f"fallow.reproduce.{TABLES[name].module}")
     data_dir = None if data_dir is None else expanded(data_dir).resolve()  # workers may stand elsewhere
     family = getattr(module, "FAMILY", name)  # tables that share their trainings may share a folder
     each = Runs(folder, data_dir, {"table": family, "fallow": versions()["fallow"]} | constants(module), how)
-    table: Table = module.run(name, seeds or module.SEEDS, data_dir, each)
+    table: Table = module.run(name, range(seed, seed + (seeds or module.SEEDS)), data_dir, each)
     table.remarks = [said.replace(f"{data_dir}{os.sep}", "") for said in table.remarks]  # names, not where they are
     table.failed, table.seconds = each.failed, round(each.seconds, 1)
     table.measured = f"fallow {versions()['fallow']}"

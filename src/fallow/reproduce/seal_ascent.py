@@ -44,10 +44,10 @@ def measured(folder: Path, data: str, train: int, method: str, seed: int) -> lis
     ]
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The three ways, and whether relearning succeeds."""
     data, train = ("digits", 300) if data_dir is None else (str(data_dir / "fashion_mnist.npz"), 500)
-    jobs = {(row, seed): (data, train, method, seed) for seed in range(seeds) for row, method in ROWS.items()}
+    jobs = {(row, seed): (data, train, method, seed) for seed in seeds for row, method in ROWS.items()}
     at, done = each(measured, jobs)
     cells = []
     for row in ROWS:

@@ -84,13 +84,13 @@ def evolved(folder: Path, data: str, train: int, method: str, generations: int, 
     return {"early": float(accuracies[:half].mean()), "last": float(accuracies[-1]), "depth": found.mean}
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The table or the figure."""
     data, train = ("digits", 300) if data_dir is None else (str(data_dir / "fashion_mnist.npz"), 500)
     if name == "seal-figure3":
         return evolution(data, train, seeds, each)
     measure = curvature if name == "seal-table6" else depths
-    jobs = {(row, seed): (data, train, method, seed) for seed in range(seeds) for row, method in METHODS.items()}
+    jobs = {(row, seed): (data, train, method, seed) for seed in seeds for row, method in METHODS.items()}
     at, done = each(measure, jobs)
     columns = list(next(iter(at.values())))
     remarks = [f"{data}, {train} training examples, {MODEL}, {GENERATIONS} generations of {EPOCHS} epochs at {RATE}."]
@@ -107,14 +107,14 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     return Table(name, "SEAL, table 6", cells, unit="the columns' units", remarks=remarks)
 
 
-def evolution(data: str, train: int, seeds: int, each: Runs) -> Table:
+def evolution(data: str, train: int, seeds: range, each: Runs) -> Table:
     """Figure 3: the same after more and more generations, each a training of its own."""
     methods = {row: method for row, method in METHODS.items() if row != "SEAL"}  # S = 0.01 forgets nothing here
     at, done = each(
         evolved,
         {
             (row, generations, seed): (data, train, method, generations, seed)
-            for seed in range(seeds)
+            for seed in seeds
             for row, method in methods.items()
             for generations in EVOLUTION
         },

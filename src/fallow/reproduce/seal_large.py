@@ -67,7 +67,7 @@ def training(folder: Path, data: str, method: str, seed: int, generations: int, 
     return [[100 * record["last"][f"{part}_accuracy"] for part in ("test", "train")] for record in result.generations]
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """Any of the tables; all want the same controls."""
     if data_dir is None:
         raise RequestError("there is nothing to train on: --data-dir is a folder with cifar100_sub.npz in it")
@@ -76,7 +76,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     rows = {row: method for row, (method, _) in ROWS["seal-table2-large" if kept else name].items()}
     controls = [(CONTROL, generations) for generations in LATE.values()]
     runs: dict[Key, Run] = {}
-    for seed in range(seeds):
+    for seed in seeds:
         for method, generations in [*controls, *((method, GENERATIONS) for method in rows.values())]:
             label = (method, generations, seed) if method == CONTROL else (method, seed)
             arguments = {"method": method, "seed": seed, "generations": generations}

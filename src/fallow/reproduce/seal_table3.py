@@ -31,14 +31,14 @@ def sizes(folder: Path, target: str, seed: int) -> dict[str, int]:
     return {"classes": len(data.classes), **{part: int(size or 0) for part, size in data.sizes.items()}}
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """Those of our data sets that are there."""
     here = [] if data_dir is None else [t for t in TARGETS if (data_dir / f"{t}.npz").exists()]
     if data_dir is None or not here:
         raise RequestError(f"--data-dir is a folder with one of {', '.join(TARGETS)} in it, as .npz")
     at, _ = each(sizes, {(target, 0): (str(data_dir / f"{target}.npz"), 0) for target in here})
     cells = [
-        Cell(target, column, None, float(at[target, 0][column]), 0.0, seeds, None)
+        Cell(target, column, None, float(at[target, 0][column]), 0.0, len(seeds), None)
         for target in here
         for column in COLUMNS
     ]

@@ -47,12 +47,12 @@ def accuracies(folder: Path, data: str, train: int, method: str, seed: int, gene
     return [[100 * record["last"][f"{part}_accuracy"] for part in ("test", "train")] for record in result.generations]
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The table: every method against ``long`` of the same number of epochs, paired by seed."""
     data, train = ("digits", 300) if data_dir is None else (str(data_dir / "fashion_mnist.npz"), 500)
     controls = [("long", generations) for generations in LATE.values()]
     tasks = [*controls, *((method, GENERATIONS) for method, _ in ROWS[name].values())]
-    at, done = each(accuracies, {(m, g, seed): (data, train, m, seed, g) for m, g in tasks for seed in range(seeds)})
+    at, done = each(accuracies, {(m, g, seed): (data, train, m, seed, g) for m, g in tasks for seed in seeds})
     cells = []
     for row, (method, paper) in ROWS[name].items():
         for column, generation in LATE.items():

@@ -119,7 +119,7 @@ def affine(folder: Path, target: str, trained: str, seed: int, shots: int, count
     return 100 * statistics.mean(found)
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The table: every method against long training, paired by seed."""
     if data_dir is None:
         raise RequestError("there is nothing to train on: --data-dir is a folder with cifar100_sub.npz in it")
@@ -131,7 +131,7 @@ def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
     rows = {row: method for row, method in METHODS.items() if row not in chosen["left out"]}
     runs: dict[Key, Run] = {}
     questions = questions_of(number, chosen["adapted"] if name.endswith("-affine") else 0, targets)
-    for seed in range(seeds):
+    for seed in seeds:
         for row, method in rows.items():
             settings = {key: chosen[key] for key in ("model", "train", "epochs", "fitting")}
             trained = named(("base", size, row, seed))

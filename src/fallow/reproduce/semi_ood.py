@@ -45,9 +45,9 @@ def plan(method: str, data_dir: Path | None, seed: int) -> StudyPlan:
     return StudyPlan(fashion, val=VALIDATION, images=IMAGES, ood=mnist, **how)  # type: ignore[arg-type]
 
 
-def run(name: str, seeds: int, data_dir: Path | None, each: Runs) -> Table:
+def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The table: accuracy joint and frozen, AUROC kept and last."""
-    plans = [plan(METHODS[name], data_dir, FIRST + seed) for seed in range(seeds)]
+    plans = [plan(METHODS[name], data_dir, FIRST + seed) for seed in seeds]
     trainings = {
         (key, asked.seed): one for asked in plans for key, one in runs(asked, controls(asked), f"-{asked.seed}").items()
     }

@@ -8,8 +8,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,37 @@ def read(path: Path) -> Table:
         raise RequestError(
             f"{path} is no table of fallow reproduce ({error}): give the .csv that it has left"
         ) from error
+
+
+def pooled(ours: Table, theirs: Table) -> Table:
+    """A table of the seeds of both, as one command would have had them: n, mean and deviation are all it takes.
+
+    With n = a + b seeds, means x, y and deviations s, t: (n − 1)·deviation² = (a − 1)s² + (b − 1)t² + (x − y)²·ab/n.
+    Whether a cell agrees with the paper is said where both say the same; tests cannot be pooled so, and are refused.
+
+    >>> one = Table("t", "A, table 1", [Cell("a", "b", None, 1.0, 0.0, 1, None)])
+    >>> two = Table("t", "A, table 1", [Cell("a", "b", None, 3.0, 0.0, 1, None)])
+    >>> pooled(one, two).cells  # of 1 and 3
+    [Cell(row='a', column='b', paper=None, ours=2.0, spread=1.4142, seeds=2, agrees=None)]
+    """
+    places = [[(c.row, c.column, c.paper) for c in table.cells] for table in (ours, theirs)]
+    if ours.name != theirs.name or places[0] != places[1] or ours.unit != theirs.unit:
+        raise RequestError(f"{theirs.name} has other cells than {ours.name}: seeds are pooled of the same table")
+    if ours.tests or theirs.tests:
+        raise RequestError(f"{ours.name} has tests, which want all seeds in one folder: repeat the command there")
+    cells = []
+    for a, b in zip(ours.cells, theirs.cells, strict=True):
+        n = a.seeds + b.seeds
+        square = (a.seeds - 1) * a.spread**2 + (b.seeds - 1) * b.spread**2
+        square += (a.ours - b.ours) ** 2 * a.seeds * b.seeds / n
+        agrees = a.agrees if a.agrees == b.agrees else None
+        mean, spread = (a.seeds * a.ours + b.seeds * b.ours) / n, math.sqrt(square / (n - 1))
+        cells.append(replace(a, ours=round(mean, 4), spread=round(spread, 4), seeds=n, agrees=agrees))
+    return replace(
+        ours, cells=cells, remarks=list(dict.fromkeys([*ours.remarks, *theirs.remarks])),
+        failed=ours.failed | theirs.failed, seconds=ours.seconds + theirs.seconds,
+        measured=", ".join(dict.fromkeys([ours.measured, theirs.measured])),
+    )  # fmt: skip
 
 
 def of(found: dict[str, Any]) -> Table:
