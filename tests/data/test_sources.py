@@ -57,7 +57,14 @@ def test_npz_with_parts_names_and_strangers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("x", "y"),
-    [("x", "y"), ("X", "Y"), ("images", "labels"), ("train_images", "train_labels"), ("data", "target")],
+    [
+        ("x", "y"),
+        ("X", "Y"),
+        ("images", "labels"),
+        ("train_images", "train_labels"),
+        ("data", "target"),
+        ("signals", "label"),
+    ],
 )
 def test_npz_spellings(tmp_path: Path, x: str, y: str) -> None:
     np.savez_compressed(tmp_path / "a.npz", **{x: RNG.normal(size=(10, 3)), y: np.arange(10) % 2})
@@ -105,6 +112,11 @@ def test_npz_refusals(tmp_path: Path) -> None:
         x_train=np.zeros((9, 2)),
         y_train=np.arange(9) % 3,
         x_test=np.zeros((9, 2)),
+    )
+    refused(
+        "labels without its examples; if they are among recordings, call them x",
+        recordings=np.zeros((4, 2)),
+        labels=np.arange(4),
     )
     refused("array of objects", x=np.array([Bomb(trace)] * 4, object), y=np.arange(4))
     refused("array of objects", x=np.zeros((4, 2)), y=np.array(["a", 1, None, 2], object))

@@ -15,12 +15,15 @@ from fallow.data.groups import numbered, read_groups
 from fallow.data.parts import Parts
 from fallow.data.texts import is_text
 
-YS = ("y", "labels", "label", "targets", "target")
+YS = ("y", "labels", "label", "targets", "target", "masks", "mask")
 TEXTS = (  # the first text of an example, and the second if there is one
     ("s1", "sentence1", "text1", "premise", "question"),
     ("s2", "sentence2", "text2", "hypothesis", "answer"),
 )
-XS = ("x", "images", "image", "data", "features", "inputs", "texts", "text", "sentence", *TEXTS[0])
+XS = (
+    "x", "images", "image", "data", "features", "inputs", "signals", "signal", "series", "spectra", "sequences",
+    "volumes", "samples", "examples", "texts", "text", "sentence", *TEXTS[0],
+)  # fmt: skip
 SPLITS = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
 NAMES = ("class_names", "classes", "label_names", "names")
 
@@ -28,8 +31,8 @@ NAMES = ("class_names", "classes", "label_names", "names")
 def npz(path: Path, target: str | None = None, as_: str | None = None, groups: Any = None) -> Parts:
     """Read x_train, y_train, perhaps x_val, y_val, x_test, y_test, or just x, y; other arrays are left alone.
 
-    Instead of x: images, data, features, inputs; instead of y: labels, targets; the part before or after
-    (train_images); small or capital letters. Strings are texts: x, text, sentence, or pairs of them, s1 and s2
+    Instead of x: images, signals, features and the like (XS); instead of y: labels, targets, masks; the part before or
+    after (train_images); small or capital letters. Strings are texts: x, text, sentence, or pairs of them, s1 and s2
     (sentence1 and sentence2, premise and hypothesis). An array of class names is used where it fits the labels.
     ``target`` is the kind of y, ``as_`` that of x, where they are not to be guessed; ``groups`` names the array of
     groups, which may have parts too (groups_train), or is one.
@@ -131,7 +134,10 @@ def _pair(path: Path, found: dict[str, str], spellings: tuple[str, ...]) -> tupl
         if x and y:
             return x, y
         if x or y:
-            raise RequestError(f"{path} holds {x or y} without its {'labels' if x else 'examples'}: save both")
+            missing, name = ("labels", YS[0]) if x else ("examples", XS[0])
+            others = ", ".join(key for key in found.values() if key != (x or y))
+            there = f"; if they are among {others}, call them" if others else ": save both, the other as"
+            raise RequestError(f"{path} holds {x or y} without its {missing}{there} {_keys(name, split)[0]}")
     return None
 
 
