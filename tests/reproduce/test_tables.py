@@ -122,6 +122,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(l2f_figures, "ITERATIONS", 2)
     monkeypatch.setattr(l2f_figures, "EVERY", 1)
     monkeypatch.setattr(l2f_figures, "TASKS", 4)
+    monkeypatch.setattr(lw_ablation, "ON_IMAGES", ("mlp:hidden=8,8", 2, 2))
+    monkeypatch.setattr(lw_ablation, "IMAGES", dict.fromkeys(lw_ablation.IMAGES, 60))
     monkeypatch.setattr(lw_ablation, "DATA", {"synthetic": ("synthetic:alpha=2.0", 64, "mlp:hidden=8,8", 2, 2)})
     for module in (iml_table51, iml_figure5, semi_ood):
         monkeypatch.setattr(module, "EPOCHS", 2)
@@ -186,9 +188,10 @@ def test_each_table_runs_and_says_what_agrees(name, tmp_path: Path, monkeypatch,
         pytest.importorskip("transformers")
     if name in ("fam-shapes", "fam-rte"):
         data = ["--data-dir", str(small_shapes_and_pairs(tmp_path))]
-    if name == "lw-figure6":
+    if name in ("lw-figure6", "lw-ablation-images"):
         x, y = np.random.default_rng(0).integers(0, 255, (90, 8, 8)).astype(np.uint8), np.arange(90) % 3
-        np.savez(tmp_path / "fashion_mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+        for key in lw_ablation.IMAGES:
+            np.savez(tmp_path / f"{key}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
         data = ["--data-dir", str(tmp_path)]
     code, out, _ = ask(monkeypatch, capsys, name, "--seeds", "2", "--json", "--out", str(tmp_path / "out"), *data)
     assert code == 0

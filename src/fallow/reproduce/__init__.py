@@ -29,6 +29,7 @@ TABLES: dict[str, Entry] = {
     "seal-figure2": Entry("seal_diagnosed", "SEAL, figure 2", "what neighbours know in each block, scaled down", 2),
     "seal-figure3": Entry("seal_diagnosed", "SEAL, figure 3", "the same over generations, scaled down", 6),
     "lw-ablation": Entry("lw_ablation", "LW, appendix E", "LW without rescaling, normalisation, fine-tuning", 3),
+    "lw-ablation-images": Entry("lw_ablation", "LW, appendix E", "the same on images of three data sets", 15),
     "seal-table2": Entry("seal_tables", "SEAL, table 2", "normal, LLF and SEAL over generations, scaled down", 1),
     "seal-ascent": Entry("seal_ascent", "SEAL, section 3", "does the ascent forget, and is it relearned", 0.5),
     "fam-cost": Entry("fam_cost", "FAM, figures 4, 5", "the time of each form of κ against the layer's size", 2),
