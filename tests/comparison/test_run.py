@@ -376,6 +376,21 @@ def test_of_the_usual_methods_those_that_do_not_fit_are_left_out(data: str, tmp_
             assert loaded.notes[-1].startswith("cutmix is left out: cutmix cuts boxes from images")
 
 
+def test_where_classes_are_uneven_what_evens_them_out_is_entered(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32), (np.arange(120) % 12 == 0).astype(int)
+    np.savez(tmp_path / "rare.npz", x=x, y=y)
+
+    def entered(name: str, *asked: str, **settings: Any) -> set[str]:
+        wanted = plan(str(tmp_path / "rare.npz"), *asked, seeds=1, settings={"epochs": 8, **settings})
+        with begun(wanted, tmp_path / name) as (comparison, _):
+            return set(comparison.plan.methods)
+
+    for _again in range(2):
+        assert "balanced" in entered("usual", *METHODS)
+    assert "balanced" not in entered("named", "llf", "ema")
+    assert "balanced" not in entered("judged", *METHODS, metric="accuracy")
+
+
 @pytest.mark.parametrize(
     ("options", "answer"),
     [

@@ -21,6 +21,7 @@ from fallow.evaluate.metrics import Metric
 from fallow.evaluate.race import FURTHEST, looks_until
 
 METHODS = ("llf", "seal", "lw", "fam", "sam", "ema", "swa", "mixup", "cutmix", "dropout")
+UNEVEN = "balanced"  # enters with them where balanced accuracy judges, because the classes are uneven
 SEEDS, QUICK_SEEDS = 20, 4  # the most that may be spent on a method
 AUTO = "auto"  # names the model that fits the data
 GROW = ("data", "methods", "models", "seeds")  # an existing comparison may be asked for more of these

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fallow.base import files, notebook
 from fallow.base.errors import RequestError
 from fallow.comparison.ensemble import complete
 from fallow.comparison.findings import Findings, find
 from fallow.comparison.labels import LabelCurves
-from fallow.comparison.plan import METHODS, TASKS, Plan
+from fallow.comparison.plan import METHODS, TASKS, UNEVEN, Plan
 from fallow.comparison.policy import entry, learned, races, runs, tuned
 from fallow.comparison.race import Runner, plain, steps
 from fallow.comparison.recipes import with_recipes
@@ -28,6 +29,7 @@ from fallow.comparison.work import absolute, read
 from fallow.comparison.yardsticks import Measured, said
 from fallow.comparison.yardsticks import entry as entry_of
 from fallow.data import Examples, Files
+from fallow.data.leaks import uneven
 from fallow.data.normalise import spaced
 from fallow.evaluate.metrics import LOSS, Metric
 from fallow.experiment import Experiment, Run, State, opened
@@ -186,7 +188,7 @@ def begun(plan: Plan, folder: Path) -> Iterator[tuple[Comparison, Experiment]]:
     loaded = _loaded(plan)
     plan = with_recipes(plan, loaded)
     versions = {source: data.content() for source, data in loaded.items()}
-    plan = _checked(plan, loaded, versions, folder)
+    plan = _checked(_entered(plan, loaded), loaded, versions, folder)
     with opened(folder, "comparison") as experiment:
         store = experiment.store
         stored = store.read("plan")
@@ -206,6 +208,21 @@ def _loaded(plan: Plan, known: dict[str, Any] | None = None) -> dict[str, Any]:
     return {
         s: known.get(s) or as_problem(read(s, plan.first, plan.load_options()), metric=metric).data for s in plan.data
     }
+
+
+def _entered(plan: Plan, loaded: dict[str, Any]) -> Plan:
+    """The methods that nobody named: where the classes are uneven, what evens them out is among them."""
+    if _contestants(plan) != set(METHODS) or plan.settings.get("metric") is not None:
+        return plan
+    classes = {source: data.classes for source, data in loaded.items() if data.target.kind == "classes"}
+    ys = {source: getattr(loaded[source].train, "y", None) for source in classes}
+    if not any(isinstance(y, Tensor) and uneven(y, classes[source]) for source, y in ys.items()):
+        return plan
+    return dataclasses.replace(plan, methods=(*plan.methods, UNEVEN))
+
+
+def _contestants(plan: Plan) -> set[str]:
+    return {method for method in plan.methods if not plain(method)}
 
 
 def _checked(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folder: Path) -> Plan:
@@ -243,10 +260,10 @@ def _checked(plan: Plan, loaded: dict[str, Any], versions: dict[str, str], folde
             if method == plan.methods[0]:
                 raise
             refusals.setdefault(method, error)
-    contestants = {method for method in plan.methods if not plain(method)}
+    contestants = _contestants(plan)
     if contestants and not contestants & fine:  # one that fits another data set, or is one of many, fails there
         raise next(iter(refusals.values()))
-    if contestants != set(METHODS) or contestants <= fine:
+    if contestants - {UNEVEN} != set(METHODS) or contestants <= fine:
         return plan
     for source, data in loaded.items():
         said = [f"{method} is left out: {error}." for method, error in refusals.items() if method not in fine]
