@@ -247,6 +247,17 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
         assert words in said
 
 
+@pytest.mark.parametrize("spelling", ["pixel{}", "Pixel_{}", "px{}"])
+def test_pixels_in_columns_are_recognised(spelling: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 255, (30, 16))
+    x[:, :5] = 0
+    held = {spelling.format(i): x[:, i].tolist() for i in range(16)} | {"label": [i % 3 for i in range(30)]}
+    said = load(written(tmp_path / "t.csv", **held), target="label").notes
+    first, last = (spelling.format(i) for i in (0, 15))
+    assert any(note.startswith(f"The columns {first!r} to {last!r} look like pictures of 4×4") for note in said)
+    assert f"5 columns are the same in all rows and were left out: {first!r} to {spelling.format(4)!r}." in said
+
+
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "ID", "#"])
 def test_row_numbers_are_left_out(name: str, tmp_path: Path) -> None:
     """Of all rows, in any order; as a file sorted by its classes tells them by their places."""

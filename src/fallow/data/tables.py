@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections import Counter
@@ -23,6 +24,7 @@ MOSTLY = 0.9  # the share of numbers from which on a text among them is a mistak
 MOST = 100  # categories of a column; rarer ones are as good as missing
 NAMES = 0.5  # distinct texts by rows from which on a column names its rows
 SENTENCE = 4  # words of a cell on average from which on a column holds texts, not names
+SAID = 3  # columns that are left out for one reason and named each
 FEW = 20  # rows below which this cannot be told
 NORMAL = 1.349  # quartiles of the normal distribution lie so many deviations apart
 BEND = 3.0  # deviations at which outliers are bent back
@@ -37,6 +39,7 @@ DATE = re.compile(
 )
 
 NUMBERED = re.compile(r"|unnamed: \d+|index|id|row|nr|no|number|rownames|#")  # what row numbers are called
+PIXEL = re.compile(r"(?:pixel|pix|px)[ _.]?\d+(?:[x_]\d+)?$|\d+x\d+$", re.IGNORECASE)  # pixel783, 28x28
 
 Cells = Mapping[str, Sequence[str]]  # of every column, as they are written
 
@@ -96,9 +99,10 @@ class DataTable:
 
         ``ways`` are those in which the numbers of columns are written.
         """
-        found, notes = [], list(said)
-        for name, column in cells.items():
-            kind = _understood(name, column, (ways or {}).get(name, ""))
+        idle = {name: why for name, column in cells.items() if (why := _idle(column))}
+        found, notes = [], [*said, *_left_out(idle), *_pictures(cells)]
+        for name in [name for name in cells if name not in idle]:
+            kind = _understood(name, cells[name], (ways or {}).get(name, ""))
             if isinstance(kind, str):
                 notes.append(kind)
             else:
@@ -224,13 +228,47 @@ def _is_text(cells: Sequence[str]) -> bool:
     return sum(len(cell.split()) for cell in known) >= SENTENCE * max(len(known), 1)
 
 
+def _idle(cells: Sequence[str]) -> str:
+    """Why there is nothing to learn from a column, whatever it is of."""
+    known = [cell.strip() for cell in cells if present(cell)]
+    if not known:
+        return "empty"
+    return "the same in all rows" if len(known) == len(cells) and len(set(known)) == 1 else ""
+
+
+def _left_out(idle: Mapping[str, str]) -> list[str]:
+    """A sentence for each of a few columns, or one for many.
+
+    >>> _left_out({"site": "empty"}) + _left_out(dict.fromkeys("abcdef", "empty"))
+    ["The column 'site' is empty and was left out.", "6 columns are empty and were left out: 'a' to 'f'."]
+    """
+    said = []
+    for why in dict.fromkeys(idle.values()):
+        names = [name for name in idle if idle[name] == why]
+        if len(names) > SAID:
+            said.append(f"{len(names)} columns are {why} and were left out: {names[0]!r} to {names[-1]!r}.")
+        else:
+            said += [f"The column {name!r} is {why} and was left out." for name in names]
+    return said
+
+
+def _pictures(cells: Cells) -> list[str]:
+    """A hint where columns are numbered pixels, as many as a square has, row by row."""
+    names = [name for name in cells if PIXEL.match(name)]
+    side = math.isqrt(len(names))
+    if side < 4 or side**2 != len(names):
+        return []
+    return [
+        f"The columns {names[0]!r} to {names[-1]!r} look like pictures of {side}×{side}, and are learned as a table: "
+        f"a .npz with x of N×{side}×{side} and y is learned as pictures, mostly far better."
+    ]
+
+
 def _understood(name: str, cells: Sequence[str], way: str) -> Column | str:
     """A column, or why it is left out."""
     values, wrong = numbers(cells, way)
     known = [cell.strip() for cell in cells if present(cell)]
     counts = Counter(known)
-    if len(counts) < 2 and len(known) in (0, len(cells)):
-        return f"The column {name!r} is {'empty' if not known else 'the same in all rows'} and was left out."
     if len(known) - len(wrong) >= MOSTLY * len(known):
         if wrong:
             Column(name, written=way).raw(cells)  # raises, with row and value
