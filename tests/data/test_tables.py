@@ -247,6 +247,20 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
         assert words in said
 
 
+def test_a_table_without_names_is_not_robbed_of_its_first_row(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    rows = [f"{a:.2f},{b:.2f},{'yes' if a > b else 'no'}" for a, b in draw.normal(size=(40, 2))]
+    (tmp_path / "t.csv").write_text("\n".join(["0.10,-0.20,yes", *rows]))
+    with pytest.raises(
+        RequestError, match=r"\(0\.10, -0\.20, …\) looks like an example: write a line of names above it"
+    ):
+        load(tmp_path / "t.csv", target="yes")
+    (tmp_path / "t.csv").write_text("\n".join(["400.5,402.5,kind", *rows]))  # wavelengths
+    assert load(tmp_path / "t.csv", target="kind").shape == (2,)
+    (tmp_path / "t.csv").write_text("\n".join(["0,1,kind", *rows]))  # numbered
+    assert load(tmp_path / "t.csv", target="kind").shape == (2,)
+
+
 @pytest.mark.parametrize("spelling", ["pixel{}", "Pixel_{}", "px{}"])
 def test_pixels_in_columns_are_recognised(spelling: str, tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(0, 255, (30, 16))

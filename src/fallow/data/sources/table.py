@@ -202,12 +202,34 @@ def _csv(path: Path) -> Sheet:
         if len(row) != len(head):
             raise RequestError(f"line {number} of {path} has {len(row)} values for {len(head)} columns: correct it")
     columns = list(map(list, zip(*rows[1:], strict=True))) or [[] for _ in head]
+    if _like_an_example(head, columns):
+        raise RequestError(
+            f"the first line of {path} ({head[0]}, {head[1]}, …) looks like an example: write a line of names above it"
+        )
     if len(set(head)) < len(head):
         twice = next(name for name in head if head.count(name) > 1)
         raise RequestError(f"{path} has two columns named {twice!r}: give each its own name")
     sheet = Sheet(zip(head, columns, strict=True))
     sheet.commas = separator != ","
     return sheet
+
+
+def _like_an_example(head: list[str], columns: list[list[str]]) -> bool:
+    """Whether most names are numbers, not all of them whole, that lie among those of their columns.
+
+    >>> iris = [["4.9", "7.0"], ["3.0", "3.6"], ["setosa", "virginica"]]
+    >>> _like_an_example(["5.1", "3.5", "setosa"], iris), _like_an_example(["700.5", "701", "kind"], iris)
+    (True, False)
+    """
+    named, _ = numbers(head)
+    among = np.flatnonzero(~np.isnan(named))
+    if 2 * len(among) <= len(head) or not np.mod(named[among], 1).any():
+        return False
+    held = [numbers(columns[i])[0] for i in among]
+    return all(
+        not np.isnan(values).all() and np.nanmin(values) <= name <= np.nanmax(values)
+        for name, values in zip(named[among], held, strict=True)
+    )
 
 
 def _text(content: bytes) -> str:
