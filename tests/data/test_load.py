@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from fallow.base.errors import RequestError
 from fallow.data import BUNDLED, Classes, Data, Dense, Examples, Numbers, Target, budget, load, stream
+from fallow.training.prepare import prepare
 
 
 def rows(n: int, classes: int = 3) -> tuple[Tensor, Tensor]:
@@ -159,6 +160,16 @@ def test_synthetic_spells_the_label() -> None:
     assert torch.equal(same.train.x, data.train.x)
     assert not torch.equal(other.train.x, data.train.x)
     assert load("synthetic", train=1000, val=0).describe()["sizes"] == {"train": 1000, "val": 0, "test": 2000}
+
+
+def test_synthetic_stays_on_its_scale() -> None:
+    data = load("synthetic:alpha=0.5")
+    assert data.mean is None  # by its own deviation the label would be ±1, whatever alpha
+    assert "not scaled" in data.understood()
+    context = prepare("mlp:hidden=8", data, "normal", epochs=1)
+    x, _ = next(iter(context.train.ordered()))
+    assert x[:, :3].abs().unique().tolist() == [0.5]
+    context.close()
 
 
 def test_bundled_options_are_checked() -> None:

@@ -295,8 +295,9 @@ def _carve(name: str, parts: Parts, cut: Shares) -> Data:
     overlap = 0.0 if chosen.test is None else len(chosen.test) / chosen.pool
     fitted = target.fitted(train.y)
     whole = [part if isinstance(part, Files) else digest(part) for part in (parts.train, parts.val, parts.test)]
-    scaled = table is not None or (isinstance(train, Examples) and train.x.dtype == torch.int8)
-    kept = (None, None) if scaled else (mean, std)  # a table's features are scaled, and texts have no scale
+    texts = isinstance(train, Examples) and train.x.dtype == torch.int8
+    scaled = parts.scaled or table is not None or texts  # a table's features are scaled, and texts have no scale
+    kept = (None, None) if scaled else (mean, std)
     return Data(
         name, train, val, test, parts.classes, shape, kept[0], kept[1], notes, overlap=overlap, grouped=bool(groups),
         target=fitted, whole=whole, table=table, decoded=parts.decoded,

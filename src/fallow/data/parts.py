@@ -30,6 +30,7 @@ class Parts:
     groups: dict[str, Tensor] | None = None  # by part, what belongs together; of "train" at least
     table: DataTable | None = None  # of which x holds the rows, not encoded yet
     decoded: bool = False  # from image files: pictures, however dark
+    scaled: bool = False  # on a scale that is part of the data: it stays
 
     @property
     def classes(self) -> list[str]:

@@ -19,7 +19,8 @@ def synthetic(cut: Shares, alpha: float = 1.0, n_test: int = 2000) -> Parts:
 
     The most significant bit comes first: class 5 is (+α, −α, +α). 256 training examples, or as many as are
     asked for; validation in proportion; all drawn by seed, labels uniformly at random as in the paper (balanced
-    classes would raise the accuracies in its table 1 by up to three points).
+    classes would raise the accuracies in its table 1 by up to three points). They stay on their scale: by their own
+    deviation the first three would be ±1, whatever α.
 
     >>> parts = synthetic(Shares(train=None, val=0.2, test=0.2, seed=0), alpha=0.5)
     >>> len(parts.train), len(parts.val), len(parts.test)
@@ -37,7 +38,7 @@ def synthetic(cut: Shares, alpha: float = 1.0, n_test: int = 2000) -> Parts:
         require(count <= MOST, name, count, f"at most {MOST} examples")
     classes = [str(label) for label in range(2**BITS)]
     parts = [_draw(n, alpha, mix(cut.seed, part)) for part, n in enumerate((train, val, n_test))]
-    return Parts(parts[0], parts[1] if val else None, parts[2], Classes(classes))
+    return Parts(parts[0], parts[1] if val else None, parts[2], Classes(classes), scaled=True)
 
 
 def _draw(n: int, alpha: float, seed: int) -> Examples:
