@@ -108,7 +108,7 @@ def pooled(ours: Table, theirs: Table) -> Table:
         cells.append(replace(a, ours=round(mean, 4), spread=round(spread, 4), seeds=n, agrees=agrees))
     return replace(
         ours, cells=cells, remarks=list(dict.fromkeys([*ours.remarks, *theirs.remarks])),
-        failed=ours.failed | theirs.failed, seconds=ours.seconds + theirs.seconds,
+        failed=ours.failed | theirs.failed, seconds=round(ours.seconds + theirs.seconds, 1),
         measured=", ".join(dict.fromkeys([ours.measured, theirs.measured])),
     )  # fmt: skip
 
