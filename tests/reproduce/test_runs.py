@@ -89,6 +89,7 @@ def test_more_seeds_run_what_is_missing(tmp_path: Path) -> None:
 def test_seeds_of_two_folders_are_pooled_as_one_folder_has_them(tmp_path: Path) -> None:
     parts = [reproduce("seal-table2", tmp_path / f"{seed}", seeds=1, seed=seed, workers=1) for seed in (0, 1)]
     whole = reproduce("seal-table2", tmp_path / "0", seeds=2, workers=1)
+    parts = [replace(part, remarks=["300 digits"]) for part in parts]
     found = stored.pooled(*parts)
     for ours, theirs in zip(found.cells, whole.cells, strict=True):
         assert (ours.row, ours.column, ours.paper, ours.seeds) == (theirs.row, theirs.column, theirs.paper, 2)
@@ -96,7 +97,9 @@ def test_seeds_of_two_folders_are_pooled_as_one_folder_has_them(tmp_path: Path) 
         assert ours.spread == pytest.approx(theirs.spread, abs=2e-3)
     with pytest.raises(RequestError, match="other cells"):
         stored.pooled(parts[0], replace(parts[1], cells=parts[1].cells[1:]))
-    with pytest.raises(RequestError, match="all seeds in one folder"):
+    with pytest.raises(RequestError, match="remarks on single seeds: run all of them in one folder"):
+        stored.pooled(parts[0], replace(parts[1], remarks=["seed 1: 72.0 %"]))
+    with pytest.raises(RequestError, match="run all of them in one folder"):
         stored.pooled(*[replace(part, tests=[{"claim": "LLF", "p": 0.5, "p_holm": 1.0}]) for part in parts])
 
 

@@ -86,7 +86,8 @@ def pooled(ours: Table, theirs: Table) -> Table:
     """A table of the seeds of both, as one command would have had them: n, mean and deviation are all it takes.
 
     With n = a + b seeds, means x, y and deviations s, t: (n − 1)·deviation² = (a − 1)s² + (b − 1)t² + (x − y)²·ab/n.
-    Whether a cell agrees with the paper is said where both say the same; tests cannot be pooled so, and are refused.
+    Whether a cell agrees with the paper is said where both say the same. Tests, and remarks with numbers of some seeds,
+    cannot be pooled so, and are refused.
 
     >>> one = Table("t", "A, table 1", [Cell("a", "b", None, 1.0, 0.0, 1, None)])
     >>> two = Table("t", "A, table 1", [Cell("a", "b", None, 3.0, 0.0, 1, None)])
@@ -96,8 +97,8 @@ def pooled(ours: Table, theirs: Table) -> Table:
     places = [[(c.row, c.column, c.paper) for c in table.cells] for table in (ours, theirs)]
     if ours.name != theirs.name or places[0] != places[1] or ours.unit != theirs.unit:
         raise RequestError(f"{theirs.name} has other cells than {ours.name}: seeds are pooled of the same table")
-    if ours.tests or theirs.tests:
-        raise RequestError(f"{ours.name} has tests, which want all seeds in one folder: repeat the command there")
+    if ours.tests or theirs.tests or ours.remarks != theirs.remarks:
+        raise RequestError(f"{ours.name} has tests, or remarks on single seeds: run all of them in one folder")
     cells = []
     for a, b in zip(ours.cells, theirs.cells, strict=True):
         n = a.seeds + b.seeds
@@ -107,8 +108,7 @@ def pooled(ours: Table, theirs: Table) -> Table:
         mean, spread = (a.seeds * a.ours + b.seeds * b.ours) / n, math.sqrt(square / (n - 1))
         cells.append(replace(a, ours=round(mean, 4), spread=round(spread, 4), seeds=n, agrees=agrees))
     return replace(
-        ours, cells=cells, remarks=list(dict.fromkeys([*ours.remarks, *theirs.remarks])),
-        failed=ours.failed | theirs.failed, seconds=round(ours.seconds + theirs.seconds, 1),
+        ours, cells=cells, failed=ours.failed | theirs.failed, seconds=round(ours.seconds + theirs.seconds, 1),
         measured=", ".join(dict.fromkeys([ours.measured, theirs.measured])),
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ TEXTS = (  # the first text of an example, and the second if there is one
 )
 XS = (
     "x", "images", "image", "data", "features", "inputs", "signals", "signal", "series", "spectra", "sequences",
-    "volumes", "samples", "examples", "texts", "text", "sentence", *TEXTS[0],
+    "volumes", "texts", "text", "sentence", *TEXTS[0],
 )  # fmt: skip
 SPLITS = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
 NAMES = ("class_names", "classes", "label_names", "names")
