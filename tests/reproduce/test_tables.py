@@ -40,6 +40,7 @@ from fallow.reproduce import (
     seal_diagnosed,
     seal_large,
     seal_tables,
+    semi_labels,
     semi_ood,
 )
 from fallow.reproduce.page import sentence
@@ -125,7 +126,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lw_ablation, "ON_IMAGES", ("mlp:hidden=8,8", 2, 2))
     monkeypatch.setattr(lw_ablation, "IMAGES", dict.fromkeys(lw_ablation.IMAGES, 60))
     monkeypatch.setattr(lw_ablation, "DATA", {"synthetic": ("synthetic:alpha=2.0", 64, "mlp:hidden=8,8", 2, 2)})
-    for module in (iml_table51, iml_figure5, semi_ood):
+    for module in (iml_table51, iml_figure5, semi_labels, semi_ood):
         monkeypatch.setattr(module, "EPOCHS", 2)
         monkeypatch.setattr(module, "STEPS", 3)
         monkeypatch.setattr(module, "MODEL", "mlp:hidden=8")
@@ -265,6 +266,15 @@ def test_the_thesis_difference_is_paired_by_seed(tmp_path: Path) -> None:
     assert ours["our form, frozen − FixMatch"].ours == pytest.approx(difference, abs=2e-3)
     assert "form=plain" in table.remarks[1]
     assert "+0.35, +0.17, -2.10" in table.remarks[0]
+
+
+def test_fixmatch_beside_the_labels_alone_is_paired_by_seed(tmp_path: Path) -> None:
+    table = reproduce("semi-labels", tmp_path / "out", seeds=2, workers=1)
+    at = {(found.row, found.column): found.ours for found in table.cells}
+    for row in ("digits, 40 labels", "digits, 250 labels"):
+        assert at[row, "gain"] == pytest.approx(at[row, "FixMatch"] - at[row, "labels alone"], abs=2e-3)
+        assert at[row, "labels alone, training"] > 0
+        assert 0 <= at[row, "sure"] <= 100
 
 
 def test_the_page_says_how_many_agree_and_what_is_farthest() -> None:

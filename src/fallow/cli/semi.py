@@ -103,7 +103,7 @@ def semi(
 
 def _report(done: Study) -> None:
     """What was trained, and what came out."""
-    from fallow.semi.page import sentence
+    from fallow.semi.page import doubt, sentence
 
     sizes = done.data.describe()["sizes"]
     print(
@@ -113,10 +113,11 @@ def _report(done: Study) -> None:
     for note in done.data.notes:
         print(f"note: {note}")
     width = max(map(len, [*done.outcomes, *done.failed]))
-    print(f"\n{'training':{width}}    test  validation  AUROC   time")
+    print(f"\n{'trained':{width}}    test  validation  training  AUROC   time")
     for name, o in done.outcomes.items():
         told = "-" if o.auroc is None else f"{o.auroc:.2f}"
-        print(f"{name:{width}}  {percent(o.test):>6}  {percent(o.val):>10}  {told:>5}  {o.seconds:>3.0f} s")
+        scores = f"{percent(o.test):>6}  {percent(o.val):>10}  {percent(o.train):>8}"
+        print(f"{name:{width}}  {scores}  {told:>5}  {o.seconds:>3.0f} s")
     for name, reason in done.failed.items():
         print(f"{name:{width}}  failed: {reason}")
     if done.controlled:
@@ -127,4 +128,4 @@ def _report(done: Study) -> None:
             told = "-" if row["auroc"] is None else f"{row['auroc']:.2f}"
             print(f"{row['weights']:{width}}  {percent(row['joint']):>6}  {percent(row['frozen']):>6}  {told:>5}")
         print("Without weights, joint means: the validation labels are trained on too.")
-    print(f"\n{sentence(done)}\nreport: {done.folder / 'semi.html'}")
+    print("", *filter(None, [sentence(done), doubt(done)]), f"report: {done.folder / 'semi.html'}", sep="\n")

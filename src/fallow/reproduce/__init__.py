@@ -45,6 +45,7 @@ TABLES: dict[str, Entry] = {
         "iml_table51", "Thesis, table 5.1", "supervised, FixMatch and the Confidence Network, scaled down", 12
     ),
     "iml-figure5": Entry("iml_figure5", "Thesis, figures 5", "the weights of a Confidence Network, and its images", 3),
+    "semi-labels": Entry("semi_labels", "Thesis, FixMatch", "40 and 250 labels, a narrow WideResNet", 110),
     "semi-ood": Entry("semi_ood", "Thesis, section 5.5", "half of the images foreign: weights and all controls", 25),
     "semi-ood-centred": Entry("semi_ood", "Thesis, section 5.5", "the same by the whole gradients, centred", 25),
     "semi-ood-plain": Entry("semi_ood", "Thesis, section 5.5", "the same with the network as the thesis has it", 25),

@@ -73,6 +73,16 @@ def sentence(study: Study) -> str:
     return said + "."
 
 
+def doubt(study: Study) -> str:
+    """What a difference with one seed is worth, and what would say more; "" where there is none."""
+    if study.plan.labels is None or study.plan.kind == SUPERVISED:
+        return ""
+    return (
+        "One seed is an anecdote: fallow compare DATA --train N --methods "
+        f"{study.plan.kind} judges it over several, with as much plain training beside it."
+    )
+
+
 def _learning(study: Study) -> Drawing | None:
     """Validation accuracy against the baseline's."""
     curves = [Line(study.plan.kind, taken(study.main.history, "val_accuracy", 100))]
@@ -115,14 +125,19 @@ def _weights(study: Study) -> list[Drawing | None]:
 
 def _trainings(study: Study) -> list[Markup]:
     rows = [
-        [name, words.percent(o.test), words.percent(o.val), _auroc(o.auroc), words.duration(o.seconds)]
+        [
+            name, words.percent(o.test), words.percent(o.val), words.percent(o.train), _auroc(o.auroc),
+            words.duration(o.seconds),
+        ]
         for name, o in study.outcomes.items()
-    ] + [[name, f"failed: {reason}", "–", "–", "–"] for name, reason in study.failed.items()]
+    ] + [[name, f"failed: {reason}", "–", "–", "–", "–"] for name, reason in study.failed.items()]  # fmt: skip
     caption = (
         "Accuracy in % after the last epoch; AUROC of the learned weights, or where there are none of the classifier’s "
         "own confidence."
     )
-    found = [table(caption, ["Training", "Test", "Validation", "AUROC", "Time"], rows)]
+    found = [table(caption, ["Trained", "Test", "Validation", "Training", "AUROC", "Time"], rows)]
+    if said := doubt(study):
+        found.append(paragraph(said, kind="note"))
     if study.main.ran_away:
         found.append(
             paragraph(

@@ -56,12 +56,13 @@ class Trained:
     seconds: float
     auroc: float | None  # how well weights (of FixMatch: its confidence) tell the data's images from foreign ones
     ran_away: bool = False
+    train: float | None = None  # accuracy on the labelled images: without it nobody knows whether they were learned
     weights: np.ndarray | None = None  # of the unlabelled images
     predicted: np.ndarray | None = None  # their classes
 
     def describe(self) -> dict[str, Any]:
         """As plain values, without what is there for every image."""
-        keys = ("name", "test", "val", "seconds", "auroc", "ran_away")
+        keys = ("name", "test", "val", "train", "seconds", "auroc", "ran_away")
         return {key: getattr(self, key) for key in keys}
 
 
@@ -101,7 +102,7 @@ def train(folder: Path, name: str, how: dict[str, Any], frozen: str | None, **so
     weights, told, predicted = _looked(method, result.network)
     seen = {"predicted": predicted} | ({} if weights is None else {"weights": weights})
     files.write(folder / IMAGES, safetensors.numpy.save(seen))
-    accuracies = {part: result.last.get(f"{part}_accuracy") for part in ("test", "val")}
+    accuracies = {part: result.last.get(f"{part}_accuracy") for part in ("test", "val", "train")}
     ran_away = getattr(method, "stopped", False)
     return accuracies | {"seconds": result.seconds, "auroc": told, "ran_away": ran_away}
 
