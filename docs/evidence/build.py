@@ -1,4 +1,4 @@
-"""Write docs/evidence.md and the README's atlas from what is stored here.
+"""Write docs/evidence.md, the atlas' picture and the README's lines on it from what is stored here.
 
 That is claims.toml, tables/*.csv, atlas.csv and sections/*.md.
 
@@ -7,7 +7,7 @@ python docs/evidence/build.py add reproduced/NAME    the tables of a folder that
 python docs/evidence/build.py add comparisons/NAME   what `fallow compare` left, then the page
 python docs/evidence/build.py add FOLDER … --measured 'commit 1fd46eb'      where it is not the commit at hand
 python docs/evidence/build.py add FOLDER …           of `--seed 2 --seeds 1`, where seeds 0 and 1 are here: pooled
-python docs/evidence/build.py add atlas              the rows and the picture that `fallow atlas` left, then the page
+python docs/evidence/build.py add atlas              the rows that `fallow atlas` left, then the page
 
 A section is Markdown in which {{table NAME}}, {{comparison NAME}}, {{claims PAPER}}, {{verdicts}}, {{without}} and
 {{atlas}} stand for what is made from the files; what no section names is shown at the end. Nothing of the page is
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from fallow.atlas import rows
+from fallow.atlas.drawing import drawing
 from fallow.atlas.findings import Atlas
 from fallow.atlas.page import markdown
 from fallow.base import toml
@@ -175,6 +176,11 @@ def _atlas() -> str:
     return f"![{atlas.sentences[0]}](evidence/{PICTURE.name})\n\n{markdown(atlas)}"
 
 
+def picture() -> str:
+    """The atlas as it is drawn today."""
+    return drawing(Atlas(rows.read(ROWS))).file().decode()
+
+
 def readme() -> str:
     """The README with the picture of the atlas in its first screen, once there is one."""
     before, _, rest = README.read_text("utf-8").partition(START)
@@ -182,16 +188,16 @@ def readme() -> str:
     shown = ""
     if ROWS.exists():
         atlas = Atlas(rows.read(ROWS))
-        picture = f"![Where does which method help?](docs/evidence/{PICTURE.name})"
+        seen = f"![Where does which method help?](docs/evidence/{PICTURE.name})"
         use = "Find the column most like your data, and enter what has a ▲ there: `fallow compare DATA --methods …`."
-        shown = "\n".join([picture, "", " ".join(atlas.sentences[:2]), f"{use} [The atlas](docs/atlas.md)", ""])
+        shown = "\n".join([seen, "", " ".join(atlas.sentences[:2]), f"{use} [The atlas](docs/atlas.md)", ""])
     return f"{before}{START}\n{shown}{END}{after}"
 
 
 def add(folder: Path, measured: str = "") -> list[Path]:
     """Take what a command left: the files that were written here. ``measured`` says by which version, else this one."""
     if (folder / ROWS.name).is_file():
-        return [Path(shutil.copy(folder / file.name, file)) for file in (ROWS, PICTURE)]
+        return [Path(shutil.copy(folder / ROWS.name, ROWS))]
     if (folder / "summary.csv").is_file():
         COMPARISONS.mkdir(exist_ok=True)
         path = COMPARISONS / f"{folder.resolve().name}.csv"
@@ -206,8 +212,8 @@ def add(folder: Path, measured: str = "") -> list[Path]:
         made.measured = measured or " ".join(filter(None, [made.measured, _commit()]))
         made.command = _public(made.command or f"fallow reproduce {made.name}")
         written.append(TABLES / f"{made.name}.csv")
-        if first := _seed(made.command):
-            made = _with_earlier(made, first)
+        if _seed(made.command) and written[-1].exists():
+            made = _with_earlier(made)
         written[-1].write_text(stored.text(made), "utf-8")
     return written
 
@@ -222,15 +228,17 @@ def _seed(command: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _with_earlier(made: Table, first: int) -> Table:
+def _with_earlier(made: Table) -> Table:
     """A table of later seeds, pooled with that of the earlier ones; its command is the one that has them all."""
-    before = table(made.name) if (TABLES / f"{made.name}.csv").exists() else None
-    held = max(c.seeds for c in before.cells) if before else 0
-    if before is None or held != first:
-        raise RequestError(f"{made.name} begins with seed {first}, and {held} are stored: add those from {held} on")
+    before = table(made.name)
+    start, first = _seed(before.command), _seed(made.command)
+    next_ = start + max(c.seeds for c in before.cells)
+    if first != next_:
+        raise RequestError(f"{made.name} begins with seed {first}, and {start} to {next_ - 1} are stored: add {next_}")
     whole = stored.pooled(before, made)
+    begins = f" --seed {start}" if start else ""
     command = re.sub(r" --seeds?[ =]\d+", "", made.command)
-    whole.command = f"{command} --seeds {max(c.seeds for c in whole.cells)}"
+    whole.command = f"{command}{begins} --seeds {max(c.seeds for c in whole.cells)}"
     return whole
 
 
@@ -261,7 +269,8 @@ def main(words: list[str]) -> None:
     for folder in folders:
         for path in add(folder, measured):
             print(path)
-    for path, text in ((PAGE, page()), (README, readme())):
+    drawn = [(PICTURE, picture())] if ROWS.exists() else []
+    for path, text in ((PAGE, page()), (README, readme()), *drawn):
         path.write_text(text, "utf-8")
         print(path)
 

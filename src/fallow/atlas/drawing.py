@@ -71,7 +71,8 @@ def _cell(row: Judgement | None, x: float, y: float) -> Markup:
         f"{row.verdict}"
     )
     filled = [tag("rect", x=x, y=y, width=WIDE - 1, height=HIGH - 1, class_="bar" if kind != "quiet" else "area")]
-    shown = "=" if row.verdict == "no different" else points(row.difference)
+    digits = 0 if abs(row.difference) >= 0.1 else 1  # a cell has room for four characters
+    shown = "=" if row.verdict == "no different" else points(row.difference, digits)
     if kind != "quiet":
         shown = f"{SIGNS[row.verdict]}{shown.lstrip('+−')}"  # the triangle is the sign
     words = text(x + WIDE / 2 - 0.5, y + 14, shown, None, "middle")
