@@ -115,7 +115,10 @@ def test_the_parts_of_folders_in_a_list(above: str, tmp_path: Path) -> None:
     ("table", "options", "says"),
     [
         ("file,a,split\n0.png,1,test\n1.png,0,val\n", {}, "'split' of .* is train in no row"),
-        ("file,a\nx.png,1\n", {}, "no column of .* names images"),
+        ("file,a\nx,1\n", {}, "no column of .* names images"),
+        ("file,a\nx.png,1\n0.png,0\n", {}, "row 1 of .* names 'x.png', which is no file in .*f: give their paths"),
+        ("file,a\nx.png,1\ny.png,0\n", {}, "names 'x.png', which is no file in .*f, nor are 1 others"),
+        ("0.png,cat\n1.png,dog\n", {}, "the first line of .* names an image, 0.png: write a line of names"),
         ("file,a\n0.png,1\nx.png,0\n", {}, "row 2 of .* names 'x.png'"),
         ("file\n0.png\n", {}, "says nothing of its files"),
         ("file,a,b\n0.png,1,2\n", {}, "row 1 of 'b' in .* holds '2': give each label as 0 or 1"),
@@ -127,6 +130,33 @@ def test_the_parts_of_folders_in_a_list(above: str, tmp_path: Path) -> None:
 def test_bad_lists(table: str, options: dict[str, str], says: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=says):
         load(folder(tmp_path / "f", table), **options)
+
+
+def test_a_list_whose_first_file_is_missing_is_no_table(tmp_path: Path) -> None:
+    root = folder(tmp_path / "f", "file,a\n")
+    rows = "\n".join(f"{i}.png,{i % 2},{i}" for i in range(COUNT))
+    (root / "other.csv").write_text(f"file,animal,age\ngone.png,1,1\n{rows}\n")
+    with pytest.raises(RequestError, match=r"row 1 of .* names 'gone.png'"):
+        load(root / "other.csv", target="animal")
+    rows = "\n".join(f"{i}.jpg,{i % 2},{i}" for i in range(COUNT))  # of images that are elsewhere
+    (root / "table.csv").write_text(f"file,animal,age\n{rows}\n")
+    assert load(root / "table.csv", target="animal").shape == (1,)
+
+
+def test_rows_and_files_that_are_not_one_to_one_are_said(tmp_path: Path) -> None:
+    rows = "".join(f"{i}.png,{'cd'[i % 2]}\n" for i in range(20))
+    notes = load(folder(tmp_path / "f", f"file,animal\n{rows}0.png,d\n")).notes
+    assert "10 images beside those that labels.csv names left alone." in notes
+    assert "1 of the rows in labels.csv name a file again: every row counts as an example." in notes
+
+
+def test_one_of_several_columns_is_a_class(tmp_path: Path) -> None:
+    rows = "".join(f"{i}.png,{int(i % 3 == 0)},{int(i % 3 == 1)},{int(i % 3 == 2)}\n" for i in range(COUNT))
+    root = folder(tmp_path / "f", f"file,cat,dog,ape\n{rows}")
+    assert any("(--target classes)" in note for note in load(root).notes)
+    data = load(root, target="classes", val=0, test=0)
+    assert (data.target.kind, data.classes) == ("classes", ["cat", "dog", "ape"])
+    assert data.train.y.tolist() == [i % 3 for i in range(COUNT)]
 
 
 def with_masks(root: Path, size: int = 8) -> Path:
@@ -187,3 +217,37 @@ def test_masks_of_another_size_or_none(tmp_path: Path) -> None:
     (root / "masks" / "3.png").unlink()
     with pytest.raises(RequestError, match=r"3.png has no mask"):
         load(root)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_masks_in_parts(inner: bool, tmp_path: Path) -> None:
+    root = tmp_path / "f"
+    for part in ("train", "val", "test"):
+        with_masks(root / part)
+    (root / "test" / "images" / "0.png").unlink()
+    if inner:  # images/train, masks/train
+        for kind in ("images", "masks"):
+            (root / kind).mkdir()
+            for part in ("train", "val", "test"):
+                (root / part / kind).rename(root / kind / part)
+        for part in ("train", "val", "test"):
+            (root / part).rmdir()
+    data = load(root)
+    assert data.target.kind == "dense"
+    assert data.sizes == {"train": COUNT, "val": COUNT, "test": COUNT - 1}
+    assert torch.equal(data.test.y, (data.test.x[:, 0] > 127).long())
+    assert not any("left alone" in note for note in data.notes)
+    bare = root / "masks" / "val" if inner else root / "val" / "masks"
+    bare.rename(tmp_path / "aside")
+    with pytest.raises(RequestError, match=r"val has no (images/ and )?masks"):
+        load(root)
+
+
+def test_odd_values_of_masks_are_said(tmp_path: Path) -> None:
+    root = with_masks(tmp_path / "f")
+    for i in range(COUNT):
+        Image.fromarray(np.array([[0, 1], [2, 255]], np.uint8).repeat(4, 0).repeat(4, 1)).save(root / f"masks/{i}.png")
+    assert any("The masks hold 255 beside 0 to 2" in note for note in load(root).notes)
+    x = np.zeros((8, 4, 4), np.uint8)
+    y = np.tile(np.array([[-1, 0, 1, 1]]), (8, 4, 1))
+    assert "The background of masks is their lowest value, here -1, not 0." in load((x, y)).notes

@@ -404,7 +404,9 @@ def test_mixed_sizes_are_cut_to_the_centre_and_resized(tmp_path: Path) -> None:
     data = load(tmp_path, val=0, test=0)
     assert isinstance(data.train, Examples)
     assert data.shape == (3, 64, 64)
-    assert data.notes == ["Images of 20×20 to 40×120 pixels were cut to the centre and resized to 64×64."]
+    resized, lost = data.notes
+    assert resized == "Images of 20×20 to 40×120 pixels were cut to the centre and resized to 64×64."
+    assert lost.startswith("The cut leaves 33 % of an image of 40×120: ")
     assert data.train.x[1].flatten(1).unique(dim=1).T.tolist() == [[0, 100, 200]]
     assert load(tmp_path, size=16, val=0, test=0).shape == (3, 16, 16)
     with pytest.raises(RequestError, match="size is 0"):
@@ -582,3 +584,50 @@ def test_a_folder_around_the_class_folders(tmp_path: Path) -> None:
         Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "wrap" / "pack" / name / "0.png")
     with pytest.raises(RequestError, match=r"wrap holds a single folder, pack, .* did you mean .*pack\?"):
         load(tmp_path / "wrap")
+
+
+def write_images(place: Path, n: int = 4) -> None:
+    place.mkdir(parents=True)
+    for i in range(n):
+        Image.fromarray(pixels(9, 7, 3)).save(place / f"{i}.png")
+
+
+@pytest.mark.parametrize(
+    ("places", "says"),
+    [
+        (
+            "training_set/a training_set/b test_set/a test_set/b other/a",
+            "holds test_set, training_set: these look like",
+        ),
+        ("Train_data/a Train_data/b", "holds Train_data: these look like parts"),
+        ("val/a val/b test/a test/b", "holds test, val: these look like parts, not classes"),
+        ("train test", "holds test, train: these look like parts"),  # without class folders
+        ("cat/train cat/test dog/train dog/test", r"cat holds parts, train/ and test/: put them first, train/cat"),
+        ("train/a train/b test", r"test/ has no labels, keep it elsewhere"),
+        ("train bus car", ""),  # a class that is called so
+        ("valid/2020 valid/2021 invalid/2020", ""),
+        ("bullet_train test_tube", ""),
+    ],
+)
+def test_parts_are_not_learned_as_classes(places: str, says: str, tmp_path: Path) -> None:
+    for place in places.split():
+        write_images(tmp_path / place)
+    if not says:
+        assert load(tmp_path, val=0, test=0).classes == sorted({place.split("/")[0] for place in places.split()})
+        return
+    with pytest.raises(RequestError, match=says):
+        load(tmp_path)
+
+
+def test_hidden_folders_are_left_alone_at_any_depth(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    for name in (".ipynb_checkpoints", "__MACOSX"):
+        write_images(tmp_path / "a" / "deep" / name)
+    assert len(train_of(tmp_path)) == 18
+
+
+def test_what_a_cut_loses_is_said(tmp_path: Path) -> None:
+    write_folder(tmp_path / "wide", size=(16, 100))
+    assert any("The cut leaves 16 % of an image of 16×100" in note for note in load(tmp_path / "wide").notes)
+    write_folder(tmp_path / "photos", size=(60, 80))
+    assert not any("The cut leaves" in note for note in load(tmp_path / "photos").notes)

@@ -140,10 +140,12 @@ def test_what_is_known_of_masks_decides_too() -> None:
 
 
 def test_parts_of_two_scales_are_refused() -> None:
-    for train, test in ((X, X / 255), (X.astype(float), X / 255), (X / 255, X.astype(float))):
-        with pytest.raises(
-            RequestError, match=r"x of (train|test) goes up to 1, .* up to 255: give all parts the same"
-        ):
+    standardised = (X - X.mean()) / X.std()
+    for train, test in (
+        (X, X / 255), (X.astype(float), X / 255), (X / 255, X.astype(float)), (X, X / 127.5 - 1),
+        (X, standardised), (standardised, X), (X.astype(np.uint16) * 257, X),
+    ):  # fmt: skip
+        with pytest.raises(RequestError, match=r"x of (train|test) goes from .* give all parts the same scale"):
             load(((train, Y), (test, Y)))
     data = load(((X.astype(np.int64), Y), (X.astype(np.int64) + 40, Y)))  # beyond bytes: no part is in bytes
     assert examples(data).x.dtype == examples(data, "test").x.dtype == torch.float32
@@ -169,6 +171,31 @@ def test_dark_bytes_are_no_pictures() -> None:
 )  # fmt: skip
 def test_what_was_understood_is_a_sentence(x: Any, y: Any, augment: str, says: str) -> None:
     assert load((x, y)).understood(augment) == says
+
+
+def test_names_of_classes_are_said_where_they_tell_something(tmp_path: Path) -> None:
+    assert "3 classes (ant, bee, wasp), " in load((X, np.array(["bee", "ant", "wasp"])[Y % 3])).understood()
+    assert "3 classes (1, 2, 3), " in load((X, Y % 3 + 1)).understood()
+    assert "3 classes, " in load((X, Y % 3)).understood()
+
+
+def test_channels_of_volumes_may_come_last() -> None:
+    volumes = np.random.default_rng(0).normal(size=(20, 6, 5, 7, 2))
+    for channels in (1, 3):
+        last = np.repeat(volumes[..., :1], channels, -1)
+        data = load((last, np.arange(20) % 2), val=0, test=0)
+        assert data.shape == (channels, 6, 5, 7)
+        assert np.allclose(examples(data).x[:, 0], volumes[..., 0])
+    assert load((np.moveaxis(volumes, -1, 1)[:, :1], np.arange(20) % 2)).shape == (1, 6, 5, 7)
+
+
+def test_many_channels_of_images_come_first_or_last() -> None:
+    first = np.random.default_rng(0).normal(size=(20, 7, 12, 12))
+    for x in (first, np.moveaxis(first, 1, -1)):
+        assert any("as_='images'" in note for note in load((x, np.arange(20) % 2)).notes)
+        data = load((x, np.arange(20) % 2), as_="images", val=0, test=0)
+        assert data.shape == (7, 12, 12)
+        assert np.allclose(examples(data).x, first)
 
 
 def test_it_is_kept_in_the_record(tmp_path: Path) -> None:

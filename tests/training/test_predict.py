@@ -63,14 +63,37 @@ def test_another_scale_is_refused(predictor: Predictor, images: Path, tmp_path: 
     x = np.stack([np.array(Image.open(path)) for path in sorted(images.rglob("*.png"))])
     with pytest.raises(RequestError, match=r"scale cannot be right: x is in 0…1, .* bytes of 0…255"):
         predictor(x / 255)
+    for other in (x / 127.5 - 1, (x - x.mean()) / x.std()):
+        with pytest.raises(RequestError, match=r"scale cannot be right: x goes from -"):
+            predictor(other)
+    assert predictor(x.astype(float) - 0.5)[0].label == "cat"  # a little below 0, by some resizing
     assert predictor(x.astype(float))[0].label == "cat"
     assert predictor(np.zeros((1, 8, 8), np.uint8))[0].label == "dog"  # black is black
     floats_and_classes = (x / 255).astype(np.float32), np.repeat([0, 1], 12)
     fallow.fit("mlp:hidden=16", floats_and_classes, out=tmp_path / "floats", as_="images", **HOW)
     floats = Predictor(tmp_path / "floats")
     assert floats(x / 255)[0].label == "0"
-    with pytest.raises(RequestError, match="scale cannot be right: x goes up to 2"):
+    with pytest.raises(RequestError, match="scale cannot be right: x goes from 0 to 2"):
         floats(x)
+
+
+def test_another_scale_than_that_of_arrays_is_refused(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).uniform(0, 200, (24, 8, 8)), np.arange(24) % 2
+    x[y == 1, :4] += 55.5
+    for name, scale in (("fine", 1.0), ("deep", 200.0)):
+        fallow.fit("mlp:hidden=4", (scale * x, y), out=tmp_path / name, as_="images", **HOW)
+    with pytest.raises(RequestError, match=r"scale cannot be right: x goes from .* trained on about"):
+        Predictor(tmp_path / "fine")(x / 256)
+    with pytest.raises(RequestError, match=r"scale cannot be right: x goes from .* trained on about"):
+        Predictor(tmp_path / "deep")(x.astype(np.uint8))
+    assert len(Predictor(tmp_path / "deep")(x.astype(np.uint8) * 0.0 + 1)) == 24  # dark, but no fractions
+
+
+def test_channels_of_any_number_may_come_last(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).normal(size=(24, 8, 8, 5)), np.arange(24) % 2
+    fallow.fit("mlp:hidden=4", (x, y), out=tmp_path / "run", as_="images", **HOW)
+    predictor = Predictor(tmp_path / "run")
+    assert list(predictor(x)) == list(predictor(np.moveaxis(x, -1, 1)))
 
 
 def test_the_reported_accuracy_to_the_digit(predictor: Predictor, images: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from fallow.base.errors import RequestError
 from fallow.data.targets import Classes, Dense, Labels, Numbers, Target
 
 MANY, FEW = 20, 5  # more values than this, of which each has fewer examples than that on average, are no classes
+IGNORED = 255  # by which many masks say that a pixel has no label
 PLAIN: dict[str, Any] = {"strings": str, "bytes": bytes, "numbers": (Number, np.bool_)}  # that objects may be
 
 
@@ -38,7 +39,9 @@ def understand(
         classes, indices = index_labels({part: _classes(y, f"y of {part}") for part, y in arrays.items()}, names)
         return Classes(classes), indices
     if kind == "dense":
-        classes, indices = index_labels({part: masks(y, f"y of {part}", size) for part, y in arrays.items()}, names)
+        held = {part: masks(y, f"y of {part}", size) for part, y in arrays.items()}
+        classes, indices = index_labels(held, names)
+        notes += _odd_values(np.unique(held["train"]))
         return Dense(classes), indices
     convert = numbers if kind == "numbers" else labels
     values = {part: convert(y, f"y of {part}") for part, y in arrays.items()}
@@ -48,7 +51,7 @@ def understand(
             raise RequestError(f"y of {part} has shape {tuple(y.shape)}, y of train {tuple(values['train'].shape)}")
     target = named(kind, shape[0] if shape else 1, names)
     if kind == "labels" and bool((values["train"].sum(1) == 1).all()):
-        notes.append("Every example has exactly one label: target='classes' would take the labels for classes.")
+        notes.append("Every example has exactly one label: target='classes' (--target classes) takes them for classes.")
     return target, values
 
 
@@ -149,6 +152,23 @@ def masks(y: NDArray[Any], what: str, size: tuple[int, ...]) -> NDArray[Any]:
         wanted = f"masks of {'×'.join(map(str, size))}, as the examples are" if size else "examples with pixels"
         raise RequestError(f"{what} has shape {y.shape}: give {wanted}")
     return _whole(y, what)
+
+
+def _odd_values(values: NDArray[Any]) -> list[str]:
+    """What to say of the values of masks: every one is a class, and the lowest is the background.
+
+    >>> _odd_values(np.array([0, 1, 2])), _odd_values(np.array([-1, 0]))
+    ([], ['The background of masks is their lowest value, here -1, not 0.'])
+    """
+    found = []
+    if values.dtype.kind in "iu" and values[0] != 0:
+        found.append(f"The background of masks is their lowest value, here {values[0]}, not 0.")
+    if len(values) > 2 and values[-1] == IGNORED and values[-2] == len(values) - 2:
+        found.append(
+            f"The masks hold {IGNORED} beside 0 to {values[-2]}: it is learned and judged as a class like the others, "
+            "also if it means 'not labelled'; give such pixels a class first."
+        )
+    return found
 
 
 def _whole(y: NDArray[Any], what: str) -> NDArray[Any]:

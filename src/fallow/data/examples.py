@@ -15,7 +15,7 @@ from fallow.base.errors import RequestError, WorkError
 from fallow.data.augment import resolve
 from fallow.data.content import of_files, of_tensor, together
 from fallow.data.images import decode
-from fallow.data.layout import DARK
+from fallow.data.scales import DARK
 from fallow.data.tables import DataTable
 from fallow.data.targets import Classes, Target
 from fallow.data.understood import MOVES, kind, wanted
@@ -178,7 +178,7 @@ class Data:
 
         >>> four = Examples(torch.zeros(4, 1, 8, 8), torch.arange(4) % 2)
         >>> Data("four", four, None, None, ["a", "b"], (1, 8, 8)).understood()
-        '4 grey images of 8×8, 2 classes, 4 for training; not scaled; not augmented'
+        '4 grey images of 8×8, 2 classes (a, b), 4 for training; not scaled; not augmented'
         """
         sizes = self.sizes
         labelled = [sizes[key] for key in ("train", "val", "test")]

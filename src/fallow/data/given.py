@@ -18,8 +18,9 @@ from torch import Tensor
 from fallow.base.errors import RequestError
 from fallow.base.files import expanded
 from fallow.data.images import SUFFIXES, decode
-from fallow.data.layout import COLOURS, numeric, on_white
+from fallow.data.layout import numeric, on_white
 from fallow.data.sources.npz import XS, examples_of
+from fallow.data.sources.places import files_below
 from fallow.data.sources.table import SUFFIXES as TABLES
 from fallow.data.sources.table import as_trained, read_cells
 from fallow.data.tables import GAPS, Cells, DataTable, present
@@ -159,7 +160,7 @@ def _strange(table: DataTable, raw: Tensor, cells: Cells, path: Path) -> None:
 def _files(paths: Iterable[str | Path], failed: dict[str, str], known: Sequence[str], pictures: bool) -> Iterator[Path]:
     for path in map(expanded, paths):
         if path.is_dir():
-            found = sorted(p for p in path.rglob("*") if p.suffix.lower() in known and p.name[0] != "." and p.is_file())
+            found = sorted(p for p in files_below(path) if p.suffix.lower() in known and p.is_file())
             if pictures:  # a list of labels may lie beside them
                 found = [p for p in found if _is_image(p)] or found
             if not found:
@@ -206,7 +207,7 @@ def shaped(array: NDArray[Any], shape: tuple[int, ...], what: str = "examples") 
         array = _without_alpha(array, shape)
     first = array.shape[1:]
     last = (*shape[1:], shape[0])  # channels last
-    if first != shape and array.ndim == len(shape) + 1 and (shape[0] in COLOURS or len(shape) == 2) and last == first:
+    if first != shape and array.ndim == len(shape) + 1 and last == first:
         array = np.moveaxis(array, -1, 1)
     elif first != shape and array.shape in (shape, (*shape[1:], shape[0]), shape[1:] if shape[0] == 1 else shape):
         return shaped(array[None], shape, what)

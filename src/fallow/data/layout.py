@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fallow.base.errors import RequestError
+from fallow.data.scales import DARK, same_scale
 
 KINDS = {"images": "images, grey or in colours", "signals": "channels over time", "features": "rows of numbers"}
 COLOURS = (1, 3, 4)  # an axis of this length can be one of channels
@@ -18,7 +19,6 @@ LEAST, LONGEST = 4, 2.0  # the shorter side of an image; how many times as long 
 SMOOTH, ALIKE = 0.2, 0.4  # correlation of neighbouring pixels; that of one axis as a share of the other's
 CLIPPED = 0.01  # the share of pixels that are quite black or quite white
 SAMPLE = 1024  # examples to look at
-DARK = 31  # bytes that never exceed this are no picture's: a class for each pixel, or digits of 0 to 16
 OWN: tuple[Literal["C"], Literal["W"]] = ("C", "W")  # what torch takes over as it is: contiguous, and writable
 SHAPES = "give features N×F, signals N×C×L or images N×H×W or N×H×W×C"
 
@@ -35,7 +35,7 @@ def layout(
     4 axes  images: the last axis is the channels if its length is 1, 3 or 4,
             else the second is (``channels_first`` looks at the second first);
             if neither is, volumes N×D×H×W
-    5 axes  volumes N×C×D×H×W
+    5 axes  volumes N×C×D×H×W; N×D×H×W×C if the last axis alone could be C
     ======  =================================================================
 
     ``as_`` decides where content should not: "images" (features of a square number become squares), "signals",
@@ -58,7 +58,7 @@ def layout(
             arrays = {part: np.moveaxis(array, 1, 2) if array.ndim == 3 else array for part, array in arrays.items()}
     laid = {part: _laid(array, kind, channels_first, notes, as_ is not None) for part, array in arrays.items()}
     if kind == "images":
-        _same_scale(laid)
+        same_scale(laid)
         if all(map(_bytes, laid.values())):
             same = {part: array.astype(np.uint8, copy=False) for part, array in laid.items()}
             return {part: torch.from_numpy(_opaque(array, notes)) for part, array in same.items()}
@@ -130,14 +130,23 @@ def _laid(array: NDArray[Any], kind: str, channels_first: bool, notes: list[str]
     if array.ndim == 3:
         return array[:, None]
     if array.ndim == 5:
-        return array
+        return np.moveaxis(array, 4, 1) if _only(array, 4, 1) and not channels_first else array
     axes = [axis for axis in ((1, 3) if channels_first else (3, 1)) if array.shape[axis] in COLOURS]
     if axes:
         return np.moveaxis(array, axes[0], 1)
-    if asked:  # of any number of channels
-        return array if channels_first else np.moveaxis(array, 3, 1)
-    notes.append("Arrays of four axes without one of 1, 3 or 4 channels were taken for volumes of one channel.")
+    if asked:  # of any number of channels: images are square more often than channels are as many as rows
+        first = channels_first or array.shape[1] != array.shape[2] == array.shape[3]
+        return array if first else np.moveaxis(array, 3, 1)
+    notes.append(
+        "Arrays of four axes without one of 1, 3 or 4 channels were taken for volumes of one channel: "
+        "as_='images' (--as images) if they are images of more channels."
+    )
     return array[:, None]
+
+
+def _only(array: NDArray[Any], axis: int, other: int) -> bool:
+    """Whether one axis, and not the other, is as short as one of channels."""
+    return array.shape[axis] in COLOURS and array.shape[other] not in COLOURS
 
 
 def _bytes(array: NDArray[Any]) -> bool:
@@ -147,17 +156,6 @@ def _bytes(array: NDArray[Any]) -> bool:
     if not 0 <= array.min() <= array.max() <= 255:  # NaN is in no range
         return False
     return array.dtype.kind in "iu" or (array.max() > DARK and bool((array == np.rint(array)).all()))
-
-
-def _same_scale(laid: dict[str, NDArray[Any]]) -> None:
-    """Refuse parts of which one is in bytes and another in fractions of one."""
-    highest = {part: array.max() for part, array in laid.items()}
-    for part, high in highest.items():
-        for other, higher in highest.items():
-            if laid[part].dtype.kind == "f" and 0 < high <= 1 and higher > DARK:
-                raise RequestError(
-                    f"x of {part} goes up to {high:g}, x of {other} up to {higher:g}: give all parts the same scale"
-                )
 
 
 def _opaque(images: NDArray[np.uint8], notes: list[str]) -> NDArray[np.uint8]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fallow.data.targets import Target
 
+NAMED, LONGEST = 6, 24  # so many names of so many letters are still read
 MOVES = {
     "none": "not augmented",
     "flip": "augmented by mirroring",
@@ -43,15 +44,21 @@ def kind(shape: Sequence[int], equal: bool = False) -> str:
 
 
 def wanted(target: Target) -> str:
-    """What is learned.
+    """What is learned, by name where that tells something: a folder that is no class shows itself.
 
     >>> from fallow.data.targets import Classes, Numbers
-    >>> wanted(Classes(["cat", "dog"])), wanted(Numbers(["price"]))
-    ('2 classes', 'a number to predict')
+    >>> wanted(Classes(["cat", "dog"])), wanted(Classes(["0", "1"])), wanted(Numbers(["price"]))
+    ('2 classes (cat, dog)', '2 classes', 'a number to predict')
     """
     many = target.outputs
     if target.kind == "numbers":
         return "a number to predict" if many == 1 else f"{many} numbers to predict"
-    return {"dense": f"{many} classes of pixels", "labels": f"{many} labels, any of them at once"}.get(
-        target.kind, f"{many} classes"
+    plain = list(target.names) == [str(place) for place in range(many)]
+    named = "" if plain or many > NAMED else f" ({', '.join(map(_short, target.names))})"
+    return {"dense": f"{many} classes of pixels{named}", "labels": f"{many} labels{named}, any of them at once"}.get(
+        target.kind, f"{many} classes{named}"
     )
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"

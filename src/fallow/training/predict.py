@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from fallow import models
 from fallow.base.errors import RequestError, unknown
 from fallow.data.given import from_paths, from_texts, shaped
-from fallow.data.layout import DARK, numeric
+from fallow.data.layout import numeric
+from fallow.data.scales import as_trained
 from fallow.data.tables import DataTable
 from fallow.data.targets import Target
 from fallow.models.reading import Reading
@@ -25,7 +26,6 @@ from fallow.models.yardsticks import rebuilt
 
 BATCH = 256
 WEIGHTS = ("best", "last")
-FAR = 100  # standard deviations between the mean of images and that of the training images: another scale
 LIKELY = 0.5  # a label is given from here on
 
 
@@ -157,22 +157,12 @@ class Predictor:
         return self.classes[int(place)], float(confidence)
 
     def _check_scale(self, x: Tensor) -> None:
-        """Refuse images of another scale than those that the model was trained on."""
-        if not isinstance(self.scaled, Scaled):
+        """Refuse images and volumes of another scale than those that the model was trained on."""
+        if not isinstance(self.scaled, Scaled) or len(self.shape) < 3 or not len(x):
             return
         mean, std = self.scaled.mean, self.scaled.std
-        if len(self.shape) != 3 or mean is None or std is None or not len(x):
-            return
-        if self.pictures and x.is_floating_point() and 0 <= x.min() < x.max() <= 1 and float(mean.max()) > 1:
-            raise RequestError(
-                "the scale cannot be right: x is in 0…1, and the model was trained on bytes of 0…255: give 255·x"
-            )
-        centre = x.float().mean((0, 2, 3)).cpu()
-        if bool(((centre - mean.cpu()).abs() > FAR * std.cpu().clamp_min(1e-12)).all()) and x.max() > DARK:
-            raise RequestError(
-                f"the scale cannot be right: x goes up to {float(x.max()):g}, "
-                f"and the model was trained on about {float(mean.mean()):.3g} ± {float(std.mean()):.3g}"
-            )
+        if mean is not None and std is not None:
+            as_trained(x, mean.cpu(), std.cpu(), self.pictures)
 
 
 def _learner(kept: Any, file: Path) -> nn.Module:

@@ -18,12 +18,13 @@ from fallow.data.examples import Examples, Files
 from fallow.data.groups import from_names, numbered
 from fallow.data.images import KINDS, SUFFIXES, decode, probe
 from fallow.data.parts import Parts
+from fallow.data.sources.places import files_below, folders_in, has_images, refuse_parts_below, splits
 from fallow.data.targets import Classes
 
 IN_MEMORY = 1 << 30  # bytes of pixels; beyond, files are decoded as they are needed
 DEFAULT_SIZE = 64
+MOST = 0.5  # of an image: where a cut leaves less, it is said
 FAINT = 64  # of 255: what is no brighter has lost most of its 16 bits
-SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"), "test": ("test", "testing")}
 HUGE = "have more pixels than Pillow opens, lest they fill the memory"
 LAYOUT = f"give a folder with one folder of images per class (perhaps below train/ and test/), {KINDS}"
 
@@ -61,11 +62,11 @@ def folder(root: Path, size: int | None, strict: bool = False, groups: str | Non
     if groups is not None and not isinstance(groups, str):
         raise RequestError("groups of a folder are told by the names of its files: give the separator they end with")
     notes: list[str] = []
-    splits = _splits(root)
-    if root not in splits.values() and (others := [p.name for p in folders_in(root) if p not in splits.values()]):
-        known = ", ".join(f"{base.name}/" for base in splits.values())
+    places = splits(root)
+    if root not in places.values() and (others := [p.name for p in folders_in(root) if p not in places.values()]):
+        known = ", ".join(f"{base.name}/" for base in places.values())
         notes.append(f"Beside {known}, {', '.join(map(printable, others))} left alone.")
-    listed = [found for part, base in splits.items() for found in _list(part, base, notes)]
+    listed = [found for part, base in places.items() for found in _list(part, base, notes)]
     return _parts(root, read_images(root, listed, size, strict, notes), notes, groups)
 
 
@@ -103,35 +104,19 @@ def read_images(root: Path, listed: list[Found], size: int | None, strict: bool,
     return Images(kept, pixels, target, channels)
 
 
-def _splits(root: Path) -> dict[str, Path]:
-    """The folder of each part: train/ and its like if there is a train/ with folders, else the root."""
-    below = {entry.name.lower(): entry for entry in folders_in(root)}
-    found = {part: next((below[n] for n in names if n in below), None) for part, names in SPLITS.items()}
-    if found["train"] is None or not folders_in(found["train"]):
-        return {"train": root}
-    return {part: base for part, base in found.items() if base is not None}
-
-
-def folders_in(root: Path) -> list[Path]:
-    """Folders in a folder, without hidden ones and what archivers of macOS leave."""
-    return sorted(p for p in root.iterdir() if p.is_dir() and p.name[0] != "." and p.name != "__MACOSX")
-
-
-def _has_images(place: Path) -> bool:
-    return any(entry.suffix.lower() in SUFFIXES for entry in place.iterdir())
-
-
 def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
     """The images of a part, in a fixed order."""
     classes = folders_in(base)
     if not classes:
-        raise RequestError(f"{base} has {'images but ' * _has_images(base)}no class folders: {LAYOUT}")
-    if len(classes) == 1 and len(folders_in(only := classes[0])) > 1 and not _has_images(only):
+        aside = "" if part == "train" else f"; if {base.name}/ has no labels, keep it elsewhere, for fallow predict"
+        raise RequestError(f"{base} has {'images but ' * has_images(base)}no class folders: {LAYOUT}{aside}")
+    if len(classes) == 1 and len(folders_in(only := classes[0])) > 1 and not has_images(only):
         raise RequestError(f"{base} holds a single folder, {only.name}, and that holds others: did you mean {only}?")
+    refuse_parts_below(classes)
     images: dict[str, list[Path]] = {}
     others = strange = 0
     for place in classes:
-        files = [Path(parent) / name for parent, _, names in os.walk(place) for name in names if name[0] != "."]
+        files = list(files_below(place))
         pictures = [path for path in files if path.suffix.lower() in SUFFIXES]
         images[place.name] = sorted(path for path in pictures if path.is_file())  # a FIFO would keep us waiting
         others += len(files) - len(pictures)
@@ -163,7 +148,19 @@ def _target(sizes: set[tuple[int, int]], size: int | None, notes: list[str]) -> 
         lows, highs = np.min(list(sizes), 0), np.max(list(sizes), 0)
         span = f"{lows[0]}×{lows[1]}" + (f" to {highs[0]}×{highs[1]}" if len(sizes) > 1 else "")
         notes.append(f"Images of {span} pixels were cut to the centre and resized to {target[0]}×{target[1]}.")
+        kept, (height, width) = min((_kept(held, target), held) for held in sizes)
+        if kept < MOST:
+            notes.append(
+                f"The cut leaves {100 * kept:.0f} % of an image of {height}×{width}: if the rest matters, resize such "
+                "images first, or give them in their own shape, as arrays in a .npz."
+            )
     return target
+
+
+def _kept(size: tuple[int, int], target: tuple[int, int]) -> float:
+    """The share of an image that is left when it is cut to the proportions of another size."""
+    ratio = size[0] * target[1] / (size[1] * target[0])
+    return min(ratio, 1 / ratio)
 
 
 def _decode(

@@ -17,8 +17,9 @@ from fallow.data.examples import Examples
 from fallow.data.groups import numbered
 from fallow.data.images import SUFFIXES
 from fallow.data.parts import Parts
-from fallow.data.sources.folder import SPLITS, Found, read_images
-from fallow.data.sources.table import PART_OF, apart, parted, written
+from fallow.data.sources.folder import Found, read_images
+from fallow.data.sources.places import PART_OF, SPLITS
+from fallow.data.sources.table import apart, parted, written
 from fallow.data.tables import Cells, numbers
 from fallow.data.targets import KINDS
 
@@ -32,8 +33,9 @@ def is_listed(path: Path) -> bool:
 
 
 def lists(path: Path, cells: Cells) -> bool:
-    """Whether a table is a list of the images beside it."""
-    return any(_is_image(path.parent, column[0]) for column in cells.values())
+    """Whether a table is a list of images: it names some that are there, or says nothing but a label of each."""
+    columns = [column for column in cells.values() if _names_images(path.parent, column)]
+    return (len(cells) == 2 and len(columns) == 1) or any(_there(path.parent, column) for column in columns)
 
 
 def listed(
@@ -49,7 +51,7 @@ def listed(
     how, _ = written(cells)
     root, cells = path.parent, dict(cells)
     files = cells.pop(_file_column(path, cells))
-    notes: list[str] = []
+    notes = _uneven(path, files)
     part_of = _parts_of(path, cells, files, {groups, target, str(target).rpartition(":")[0]}, notes)
     belonging = None
     if groups is not None:
@@ -97,19 +99,47 @@ def _parts_of(path: Path, cells: dict[str, Any], files: Sequence[str], meant: se
     return found
 
 
-def _is_image(root: Path, cell: str) -> bool:
-    return cell.lower().endswith(tuple(SUFFIXES)) and (root / cell).is_file()
+def _names_images(root: Path, column: Sequence[str]) -> bool:
+    """Whether all cells are called as images are, or some are files."""
+    return all(cell.lower().endswith(SUFFIXES) for cell in column) or _there(root, column)
+
+
+def _there(root: Path, column: Sequence[str]) -> bool:
+    return any(cell.lower().endswith(SUFFIXES) and (root / cell).is_file() for cell in column)
 
 
 def _file_column(path: Path, cells: Cells) -> str:
-    """The column whose first cell names an image; all others must name files, too."""
-    for name, column in cells.items():
-        if _is_image(path.parent, column[0]):
-            for row, cell in enumerate(column, 1):
-                if not (path.parent / cell).is_file():
-                    raise RequestError(f"row {row} of {path} names {cell!r}, and there is no such file")
-            return name
-    raise RequestError(f"no column of {path} names images in {path.parent}: give one with their names")
+    """The column that names images, all of which must be there."""
+    root = path.parent
+    name = next((name for name, column in cells.items() if _names_images(root, column)), None)
+    if name is None:
+        raise RequestError(f"no column of {path} names images in {root}: give one with their names")
+    if _there(root, [name]):
+        raise RequestError(f"the first line of {path} names an image, {name}: write a line of names above it")
+    gone = [row for row, cell in enumerate(cells[name], 1) if not (root / cell).is_file()]
+    if gone:
+        others = f", nor are {len(gone) - 1} others" if len(gone) > 1 else ""
+        raise RequestError(
+            f"row {gone[0]} of {path} names {cells[name][gone[0] - 1]!r}, which is no file in {root}{others}: "
+            "give their paths from there, or leave these rows out"
+        )
+    return name
+
+
+def _uneven(path: Path, files: Sequence[str]) -> list[str]:
+    """What to say where rows and files are not one to one."""
+    named = {Path(os.path.normpath(path.parent / file)) for file in files}
+    there = {file for place in {file.parent for file in named} for file in place.iterdir() if _visible(file)}
+    found = []
+    if twice := len(files) - len(named):
+        found.append(f"{twice} of the rows in {path.name} name a file again: every row counts as an example.")
+    if others := len(there - named):
+        found.append(f"{others} image{'s' * (others > 1)} beside those that {path.name} names left alone.")
+    return found
+
+
+def _visible(file: Path) -> bool:
+    return file.suffix.lower() in SUFFIXES and file.name[0] != "."
 
 
 def _answers(
@@ -126,7 +156,7 @@ def _answers(
     if not cells:
         raise RequestError(f"{path} says nothing of its files: add a column of classes, or one for each label")
     if len(cells) > 1:
-        return list(cells), _labels(path, cells), "labels"
+        return list(cells), _labels(path, cells), kind or "labels"
     name, column = next(iter(cells.items()))
     values, wrong = numbers(column, how[name])
     if kind in (None, "labels") and any(mark in cell for cell in column for mark in SEVERAL):

@@ -11,7 +11,8 @@ from fallow.base.errors import RequestError
 from fallow.data.arrays import from_tensors
 from fallow.data.images import FORMATS, SUFFIXES
 from fallow.data.parts import Parts
-from fallow.data.sources.folder import Found, folders_in, read_images
+from fallow.data.sources.folder import Found, read_images
+from fallow.data.sources.places import folders_in, parts_in
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,30 +27,68 @@ def _pair(root: Path) -> tuple[Path, Path] | None:
 
 
 def is_masked(path: Path) -> bool:
-    """Whether a folder holds images/ and masks/."""
-    return _pair(path) is not None
+    """Whether a folder holds images/ and masks/, or its train/ does."""
+    return _pair(path) is not None or ("train" in (parts := parts_in(path)) and _pair(parts["train"]) is not None)
+
+
+def _places(root: Path) -> dict[str, tuple[Path, Path]]:
+    """The images and masks of each part: train/images and train/masks, images/train and masks/train, or no parts."""
+    pair = _pair(root)
+    if pair is None:
+        parts = {part: (base, _pair(base)) for part, base in parts_in(root).items()}
+        if bare := next((base for base, held in parts.values() if held is None), None):
+            raise RequestError(f"{bare} has no images/ and masks/, as train/ has: give both, or keep it elsewhere")
+        return {part: held for part, (_, held) in parts.items() if held is not None}
+    images, masks = map(parts_in, pair)
+    if "train" not in images:
+        return {"train": pair}
+    if bare := next((base for part, base in images.items() if part not in masks), None):
+        raise RequestError(f"{bare} has no masks: give {pair[1] / bare.name}, or keep it elsewhere")
+    return {part: (base, masks[part]) for part, base in images.items()}
 
 
 def masked(root: Path, size: int | None, strict: bool = False) -> Parts:
     """Read images and, for each, the mask of the same name; their grey values are the classes."""
-    pair = _pair(root)
-    assert pair is not None
-    paths = sorted(p for p in pair[0].iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
-    own = {p.stem: p for p in pair[1].iterdir() if p.suffix.lower() in SUFFIXES and p.is_file()}
-    if not paths:
-        raise RequestError(f"{pair[0]} holds no images: give some, and a mask for each in {pair[1]}")
-    for path in paths:
-        if path.stem not in own:
-            raise RequestError(f"{path} has no mask: give {pair[1] / path.stem}.png, or leave the image out")
-    others = [entry.name for entry in folders_in(root) if entry not in pair]
-    notes = [f"Beside {pair[0].name}/ and {pair[1].name}/, {', '.join(others)} left alone."] if others else []
-    images = read_images(root, [Found("train", path.stem, path) for path in paths], size, strict, notes)
-    if images.pixels is None:
+    places = _places(root)
+    own: dict[Path, Path] = {}  # the mask of every image
+    listed: list[Found] = []
+    for part, (images, masks) in places.items():
+        mine = _match(images, masks)
+        own |= mine
+        listed += [Found(part, path.stem, path) for path in mine]
+    notes = _beside(root, places)
+    read = read_images(root, listed, size, strict, notes)
+    if read.pixels is None:
         raise RequestError(f"the images of {root} are too many for memory: give a smaller size")
-    masks = np.stack([_mask(own[found.label], found.path, images.size) for found in images.found])
-    parts = from_tensors({"train": (images.pixels, masks)}, target="dense")
+    y = np.stack([_mask(own[found.path], found.path, read.size) for found in read.found])
+    rows = {part: [row for row, found in enumerate(read.found) if found.part == part] for part in places}
+    rows = {part: held for part, held in rows.items() if held}
+    if "train" not in rows:
+        raise RequestError(f"none of the training images in {root} can be read: repair them")
+    parts = from_tensors({part: (read.pixels[held], y[held]) for part, held in rows.items()}, target="dense")
     parts.notes, parts.decoded = notes + parts.notes, True
     return parts
+
+
+def _match(images: Path, masks: Path) -> dict[Path, Path]:
+    """The mask of each image, by its name."""
+    paths = sorted(p for p in images.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
+    own = {p.stem: p for p in masks.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file()}
+    if not paths:
+        raise RequestError(f"{images} holds no images: give some, and a mask for each in {masks}")
+    for path in paths:
+        if path.stem not in own:
+            raise RequestError(f"{path} has no mask: give {masks / path.stem}.png, or leave the image out")
+    return {path: own[path.stem] for path in paths}
+
+
+def _beside(root: Path, places: dict[str, tuple[Path, Path]]) -> list[str]:
+    """A note on the folders that nothing reads."""
+    used = {place for pair in places.values() for each in pair for place in (each, each.parent)} - {root}
+    *first, last = (f"{entry.name}/" for entry in folders_in(root) if entry in used)
+    known = f"{', '.join(first)} and {last}" if first else last
+    others = [entry.name for entry in folders_in(root) if entry not in used]
+    return [f"Beside {known}, {', '.join(others)} left alone."] if others else []
 
 
 def _mask(path: Path, of: Path, size: tuple[int, int]) -> np.ndarray:

@@ -22,7 +22,7 @@ from fallow.data.arrays import from_tensors
 from fallow.data.examples import Examples
 from fallow.data.groups import numbered, read_groups
 from fallow.data.parts import Parts
-from fallow.data.sources.folder import SPLITS
+from fallow.data.sources.places import PART_OF, SPLITS
 from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, DataTable, numbers, present, row_numbers
 from fallow.data.targets import KINDS
 from fallow.data.written import decimal, ways
@@ -32,7 +32,6 @@ TARGETS = ("target", "label", "class", "y")  # what the column to predict is oft
 SPLIT = 3  # examples of a class, for training, validation and test
 SEPARATORS = ",;\t|"
 PARTED = ("split", "set", "partition", "subset")  # what a column that says the part of each row is called
-PART_OF = {word: part for part, words in SPLITS.items() for word in words}
 EXCEL = re.compile(r"\"?sep=(.)\"?")
 
 

@@ -18,8 +18,8 @@ from fallow.data.arrays import from_arrays
 from fallow.data.examples import Examples
 from fallow.data.load import read
 from fallow.data.parts import Parts
-from fallow.data.sources.folder import SPLITS as FOLDERS
 from fallow.data.sources.folder import folder
+from fallow.data.sources.places import folders_in, parts_in
 from fallow.data.tasks.base import SPLITS, Tasks
 from fallow.data.tasks.episodes import Episodes, carve
 from fallow.data.tasks.mixture import Mixture
@@ -167,10 +167,8 @@ def _halves(path: Path, size: int | None) -> dict[str, Parts] | None:
             return None  # read again, its error says what is wrong
     if not path.is_dir():
         return None
-    below = {entry.name.lower(): entry for entry in path.iterdir() if entry.is_dir()}
-    found = {part: next((below[n] for n in names if n in below), None) for part, names in FOLDERS.items()}
-    places = {part: place for part, place in found.items() if place is not None}
-    classes = {part: {entry.name for entry in place.iterdir() if entry.is_dir()} for part, place in places.items()}
+    places = parts_in(path)
+    classes = {part: {entry.name for entry in folders_in(place)} for part, place in places.items()}
     if not {"train", "test"} <= set(classes) or not classes["train"] or classes["train"] & classes["test"]:
         return None
     for part, held in classes.items():

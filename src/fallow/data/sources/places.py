@@ -1,0 +1,81 @@
+"""Which folders there are in a folder, and which of them are its parts: train/, val/ and test/."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from fallow.base.errors import RequestError
+from fallow.data.images import SUFFIXES
+
+SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"), "test": ("test", "testing")}
+PART_OF = {word: part for part, words in SPLITS.items() for word in words}
+LETTERS = re.compile(r"[^a-z]+")  # what parts the words of a name
+
+
+def hidden(name: str) -> bool:
+    """Whether a name is hidden, or of what archivers of macOS leave."""
+    return name[0] == "." or name == "__MACOSX"
+
+
+def folders_in(root: Path) -> list[Path]:
+    """Folders in a folder, without hidden ones."""
+    return sorted(p for p in root.iterdir() if p.is_dir() and not hidden(p.name))
+
+
+def files_below(root: Path) -> Iterator[Path]:
+    """Files and the like at any depth, without hidden ones and what is in hidden folders (.ipynb_checkpoints)."""
+    for parent, below, names in os.walk(root):
+        below[:] = [name for name in below if not hidden(name)]  # which os.walk then leaves out
+        yield from (Path(parent) / name for name in names if not hidden(name))
+
+
+def has_images(place: Path) -> bool:
+    """Whether images lie in a folder itself."""
+    return any(entry.suffix.lower() in SUFFIXES for entry in place.iterdir())
+
+
+def parts_in(root: Path) -> dict[str, Path]:
+    """The folders that are called as parts are."""
+    below = {entry.name.lower(): entry for entry in folders_in(root)}
+    found = {part: next((below[n] for n in names if n in below), None) for part, names in SPLITS.items()}
+    return {part: place for part, place in found.items() if place is not None}
+
+
+def splits(root: Path) -> dict[str, Path]:
+    """The folder of each part: train/ and its like if there is a train/ with folders, else the root."""
+    found = parts_in(root)
+    if "train" in found and folders_in(found["train"]):
+        return found
+    if like := _like_parts(root):
+        raise RequestError(
+            f"{root} holds {', '.join(like)}: these look like parts, not classes; call them train/, val/ and test/, "
+            "with one folder of images per class in each"
+        )
+    return {"train": root}
+
+
+def refuse_parts_below(classes: list[Path]) -> None:
+    """Refuse cat/train, cat/test: all would be taken together, and the parts forgotten."""
+    for place in classes:
+        if "train" in (found := parts_in(place)) and len(found) > 1:
+            first, second, *_ = (base.name for base in found.values())
+            raise RequestError(
+                f"{place} holds parts, {first}/ and {second}/: put them first, {first}/{place.name} and "
+                f"{second}/{place.name}"
+            )
+
+
+def _like_parts(root: Path) -> list[str]:
+    """Folders that would be learned as classes, but are parts: of two kinds at least, or a train_set/ of folders."""
+    found: dict[str, str] = {}
+    outer = False
+    for place in folders_in(root):
+        parts = {PART_OF[word] for word in LETTERS.split(place.name.lower()) if word in PART_OF}
+        around = bool(folders_in(place)) and not has_images(place)  # it holds the classes
+        if len(parts) == 1 and (around or place.name.lower() in PART_OF):
+            found[place.name] = parts.pop()
+            outer |= around and found[place.name] == "train"
+    return list(found) if outer or len(set(found.values())) > 1 else []
