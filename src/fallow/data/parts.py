@@ -105,7 +105,7 @@ def choose(
     def carve(pool: Tensor, number: int, seed: Generator) -> tuple[Tensor, Tensor]:
         if groups is None:
             return split(y[pool], number, seed)
-        kept, carved = grouped(y[pool], groups[pool], number, seed)
+        kept, carved = grouped(y[pool], groups[pool], number, seed, classes=classes is not None)
         _check_sides(y[pool], kept, carved, classes)
         return kept, carved
 
