@@ -63,6 +63,19 @@ def test_the_split_is_as_near_as_brute_force() -> None:
         assert found <= least + 4, (trial, found, least)  # two examples from the best there is
 
 
+@pytest.mark.parametrize("fold", [None, (1, 3)])
+def test_a_few_large_groups_are_divided(fold: tuple[int, int] | None) -> None:
+    """None of them is nearer to a fifth than nothing is, and yet each part can have one."""
+    x, wards = torch.arange(300.0)[:, None], np.arange(300) % 3
+    draw = np.random.default_rng(0)
+    for y in (draw.integers(0, 2, 300), draw.normal(size=300)):
+        data = load((x, y), groups=wards, fold=fold)
+        assert data.describe()["sizes"] == {"train": 100, "val": 100, "test": 100}
+    ill = np.arange(60) // 10 % 2  # three patients of either class
+    data = load((x[:60], ill), groups=np.arange(60) // 10)
+    assert data.describe()["sizes"] == {"train": 20, "val": 20, "test": 20}
+
+
 def test_groups_of_an_archive(tmp_path: Path) -> None:
     x, y, groups = patients()
     np.savez(tmp_path / "own.npz", x=x, y=y, groups=groups)

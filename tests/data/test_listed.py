@@ -61,6 +61,10 @@ def test_a_list_by_its_own_path(tmp_path: Path) -> None:
     data = load(tmp_path / "other.csv")
     assert (data.target.kind, data.shape, data.pictures) == ("labels", (1, 8, 8), True)
     assert load(tmp_path / "other.csv", target="oedema:classes", size=16).shape == (1, 16, 16)
+    assert load(tmp_path / "other.csv", as_="features").shape == (64,)
+    more = "\n".join(f"f/{i}.png,{i % 2},{int(i % 3 == 0)},{i}" for i in range(COUNT))
+    (tmp_path / "more.csv").write_text(f"file,oedema,fracture,age\n{more}\n")
+    assert load(tmp_path / "more.csv", target="fracture,oedema").classes == ["fracture", "oedema"]
     with pytest.raises(RequestError, match="drop=oedema is for tables"):
         load(tmp_path / "other.csv", drop="oedema")
     (root / "3.png").unlink()
@@ -175,6 +179,8 @@ def test_masks(tmp_path: Path) -> None:
     assert data.target.kind == "dense"
     assert data.classes == ["0", "255"]
     assert torch.equal(data.train.y, (data.train.x[:, 0] > 127).long())
+    with pytest.raises(RequestError, match="as_=features is for examples without masks"):
+        load(tmp_path / "f", as_="features")
     larger = load(tmp_path / "f", size=16)
     assert larger.train.y.shape[1:] == (16, 16)
     assert set(larger.train.y.unique().tolist()) == {0, 1}

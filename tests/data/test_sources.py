@@ -119,6 +119,8 @@ def test_npz_refusals(tmp_path: Path) -> None:
         labels=np.arange(4),
     )
     refused("array of objects", x=np.array([Bomb(trace)] * 4, object), y=np.arange(4))
+    unequal = np.array([*map(np.zeros, (3, 4, 5)), None], object)
+    refused("array of objects: .* unequal lengths cut or filled", x=unequal, y=np.arange(4))
     refused("array of objects", x=np.zeros((4, 2)), y=np.array(["a", 1, None, 2], object))
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(RequestError, match=r"not a readable \.npz"):

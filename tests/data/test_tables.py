@@ -222,6 +222,13 @@ def test_whole_numbers_that_cannot_be_classes_are_numbers(tmp_path: Path) -> Non
     assert load(file, target="mass").target.kind == "classes"
 
 
+def test_counts_that_are_too_rare_for_classes_are_shown_the_way(tmp_path: Path) -> None:
+    held = columns() | {"visits": [0, 1, 2] * 19 + [0, 1, 9]}
+    with pytest.raises(RequestError, match="of a table COLUMN:numbers"):
+        load(written(tmp_path / "t.csv", **held), target="visits")
+    assert load(tmp_path / "t.csv", target="visits:numbers").target.names == ("visits",)
+
+
 def test_a_category_that_nobody_knew_is_a_gap(tmp_path: Path) -> None:
     data = load(written(tmp_path / "t.csv", **columns()), target="price")
     assert data.table is not None
@@ -270,6 +277,91 @@ def test_pixels_in_columns_are_recognised(spelling: str, tmp_path: Path) -> None
     first, last = (spelling.format(i) for i in (0, 15))
     assert any(note.startswith(f"The columns {first!r} to {last!r} look like pictures of 4×4") for note in said)
     assert f"5 columns are the same in all rows and were left out: {first!r} to {spelling.format(4)!r}." in said
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_columns_of_pixels_and_of_samples(separator: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 255, (60, 16))
+    x[:, :5] = 0  # a corner that is always black is a corner
+    held = {"label": [i % 3 for i in range(60)], "id": range(60)} | {f"pixel{i}": x[:, i] for i in range(16)}
+    path = written(tmp_path / "t.csv", separator, **held)
+    data = load(path, as_="images")
+    assert (data.shape, data.table, data.train.x.dtype) == ((1, 4, 4), None, torch.uint8)
+    assert all(row.flatten().tolist() in x.tolist() for row in data.train.x)
+    fallow.fit("mlp:hidden=4", path, as_="images", generations=1, epochs=1, out=tmp_path / "run")
+    alone = written(tmp_path / "new.csv", separator, **{f"pixel{i}": x[:, i] for i in range(16)})
+    found = [Predictor(tmp_path / "run")(file) for file in (path, alone)]  # with its labels, or without
+    assert [p.label for p in found[0]] == [p.label for p in found[1]]
+    halves = written(tmp_path / "s.csv", separator, **held | {"pixel3": x[:, 3] + 0.5})
+    signals = load(halves, as_="signals")
+    assert (signals.shape, signals.train.x[0, 0, 3].item()) == ((1, 16), 0.5)
+    assert load(path, as_="features").table is not None
+    for change, says in (
+        ({"pixel7": [""] * 60}, "row 1 of 'pixel7' holds '', and images"),
+        ({"pixel16": x[:, 0]}, "squares"),
+    ):
+        with pytest.raises(RequestError, match=says):
+            load(written(tmp_path / "bad.csv", separator, **held | change), as_="images")
+
+
+def test_several_columns_are_predicted_at_once(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    held = columns() | {name: draw.integers(0, 2, ROWS).astype(object) for name in ("oedema", "fracture, old")}
+    held["oedema"][3] = ""
+    path = written(tmp_path / "t.csv", ";", **held)
+    data = load(path, target="oedema,fracture, old")
+    assert (data.target.kind, data.classes) == ("labels", ["oedema", "fracture, old"])
+    assert [column.name for column in data.table.columns] == ["age", "ward", "dose", "price"]
+    assert "1 row without 'oedema' or 'fracture, old' (empty) was left out." in data.notes
+    data = load(path, target="dose,price")
+    assert (data.target.kind, data.classes) == ("numbers", ["dose", "price"])
+    assert load(path, target="oedema,fracture, old:numbers").target.kind == "numbers"
+    for target, says in (
+        ("dose,prise", "did you mean 'price'"),
+        ("dose,ward", "row 1 of 'ward' holds"),
+        ("dose,price:classes", "not classes; name one"),
+    ):
+        with pytest.raises(RequestError, match=says):
+            load(path, target=target)
+    with pytest.raises(RequestError, match="'dose' is what is predicted"):
+        load(path, target="dose,price", drop="dose")
+    with pytest.raises(RequestError, match=r"'oedema' of .* is '0' in all rows"):
+        load(written(tmp_path / "t.csv", ";", **held | {"oedema": [0] * ROWS}), target="oedema,fracture, old")
+
+
+def test_several_labels_in_a_cell(tmp_path: Path) -> None:
+    cells = ["red;green", "green | blue", "", "none", "blue", "?"] * 10
+    path = written(tmp_path / "t.csv", **columns() | {"tags": cells})
+    data = load(path, target="tags", val=0, test=0)
+    assert (data.target.kind, data.classes) == ("labels", ["blue", "green", "red"])
+    assert data.train.y[:5].tolist() == [[0, 1, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0], [1, 0, 0]]
+    assert "'tags' holds several labels in a cell (red;green): tags:classes says otherwise." in data.notes
+    assert "20 rows of 'tags' have none of the labels." in data.notes
+    assert "10 rows without 'tags' (?) were left out." in data.notes
+    assert load(path, target="tags:classes").target.kind == "classes"
+    apart = ["a;1", "b;2", "c"] * 20  # no piece is in two of them: these are names
+    assert load(written(tmp_path / "t.csv", **columns() | {"tags": apart}), target="tags").target.kind == "classes"
+
+
+def test_a_column_that_says_the_answer_is_named(tmp_path: Path) -> None:
+    held = columns(120)
+    held |= {"ill": ["yes", "no", "no"] * 40, "code": [7, 3, 4] * 40, "id": [*range(1, 120), 1000]}
+    held |= {"in cents": np.round(100 * held["price"] + 5, 2), "half": [7, 3, 3] * 39 + [3, 3, 7]}
+
+    def named(target: str) -> list[str]:
+        notes = load(written(tmp_path / "t.csv", **held), target=target).notes
+        return [note.split("'")[1] for note in notes if "says by itself" in note]
+
+    assert named("ill") == ["code"]
+    assert named("price") == ["in cents"]
+    assert named("ward") == []
+
+
+def test_categories_beyond_the_hundred_are_said(tmp_path: Path) -> None:
+    town = [f"t{i % 110}" for i in range(300)]
+    data = load(written(tmp_path / "t.csv", **columns(300) | {"town": town}), target="price")
+    said = "has 110 categories: the 100 most frequent are kept, and the others, in 20 rows, are taken for missing."
+    assert f"The column 'town' {said}" in data.notes
 
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "ID", "#"])
@@ -422,6 +514,18 @@ def test_dates_are_refused(dates: list[str], tmp_path: Path) -> None:
     held = columns() | {"the day": [f'"{dates[i % 2]}"' for i in range(ROWS)]}
     with pytest.raises(RequestError, match=r"'the day' holds dates \(.*--drop 'the day'"):
         load(written(tmp_path / "t.csv", **held), target="price")
+
+
+def test_times_of_day_are_refused(tmp_path: Path) -> None:
+    for times in (
+        ["08:30", "8:45", "23:59"],
+        ["8:30:00", "12:00:01.5", "1:02:03"],
+        ["8:30 pm", "9:15am", "12:00 a.m."],
+    ):
+        with pytest.raises(RequestError, match=r"'at' holds times of day \(.*--drop at"):
+            load(written(tmp_path / "t.csv", **columns() | {"at": times * 20}), target="price")
+    scores = ["2:1", "1:0", "16:9"] * 20
+    assert load(written(tmp_path / "t.csv", **columns() | {"odds": scores}), target="price").table is not None
 
 
 def test_what_only_resembles_dates_is_a_category(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 import fallow
 from fallow import methods, models
 from fallow.data import Data, Examples, load
-from fallow.training.recipes import CAREFUL, TABLE, duration, kind_of, operations, recipe, said, training
+from fallow.training.recipes import CAREFUL, CLIP, TABLE, duration, kind_of, operations, recipe, said, training
 from fallow.training.yardsticks import yardsticks
 
 
@@ -88,6 +88,20 @@ def test_a_network_of_ones_own_has_the_rate_that_it_can_bear() -> None:
     assert recipe(data, "resnet18:width=4")["lr"] == 0.1
     assert recipe(data, "mlp")["lr"] == CAREFUL  # no norms
     assert recipe(data, "somewhere.module:net")["lr"] == CAREFUL  # nobody looked
+
+
+def test_numbers_are_learned_from_pictures_and_signals_without_diverging() -> None:
+    """Without clipping, the loss became infinite for most seeds."""
+    draw = torch.Generator().manual_seed(0)
+    for shape, clip in (((1, 64), CLIP), ((3, 24, 24), CLIP), ((20,), None)):
+        x = torch.randn(150, *shape, generator=draw)
+        assert recipe(load((x, x.flatten(1)[:, 0]), target="numbers")).get("clip") == clip
+    assert "clip" not in recipe(some((1, 64)))
+    shade = torch.rand(100, 3, 1, 1, generator=draw)
+    data = load((shade + 0.3 * torch.rand(100, 3, 12, 12, generator=draw), shade[:, 0, 0, 0]), target="numbers")
+    model, settings = training(data, methods.build("normal"), None, {"augment": "none"}, quick=True)
+    assert said(model, settings).endswith("rate up to 0.1, gradients clipped at 1")
+    assert fallow.fit(model, data, **settings).last["test_rmse"] < 0.8 * data.test.y.std()
 
 
 def test_what_is_said_is_what_a_method_does() -> None:

@@ -16,14 +16,18 @@ As = Annotated[
 ]
 Groups = Annotated[
     str | None,
-    typer.Option(help="what a split keeps together: an array in the .npz, a separator in file names, or a file"),
+    typer.Option(
+        help="what a split keeps together: a column of a table, an array in the .npz, "
+        "a separator in file names, or a file"
+    ),
 ]
 InputSize = Annotated[int | None, typer.Option(help="pixels a side at which a pretrained network sees images")]
 Size = Annotated[int | None, typer.Option(help="resize the images of a folder to this many pixels a side")]
 Target = Annotated[
     str | None,
     typer.Option(
-        help="for a table, the column to predict; else classes, numbers, labels or dense, if y leaves it open"
+        help="for a table, the column to predict, or several by commas; "
+        "else classes, numbers, labels or dense, if y leaves it open"
     ),
 ]
 Drop = Annotated[

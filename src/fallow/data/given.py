@@ -22,8 +22,9 @@ from fallow.data.layout import numeric, on_white
 from fallow.data.sources.npz import XS, examples_of
 from fallow.data.sources.places import files_below
 from fallow.data.sources.table import SUFFIXES as TABLES
-from fallow.data.sources.table import as_trained, read_cells
-from fallow.data.tables import GAPS, Cells, DataTable, present
+from fallow.data.sources.table import as_trained, read_cells, written
+from fallow.data.sources.wanted import TARGETS
+from fallow.data.tables import GAPS, NUMBERED, Cells, DataTable, numbers, present
 from fallow.data.texts import as_bytes, is_text
 
 
@@ -46,7 +47,7 @@ def from_paths(
     names: list[str] = []
     pieces: list[Tensor] = []
     failed: dict[str, str] = {}
-    for path in _files(paths, failed, (*KNOWN, *TABLES) if table is not None else KNOWN, pictures):
+    for path in _files(paths, failed, KNOWN, pictures):
         try:
             if table is not None and path.suffix.lower() in TABLES:
                 cells = as_trained(read_cells(path), table)
@@ -184,10 +185,11 @@ def _read(path: Path, shape: tuple[int, ...], pictures: bool) -> Tensor:
             return torch.from_numpy(decode(path, (height, width), channels))[None]
         except Exception as error:  # Pillow raises many kinds for a damaged file
             raise RequestError(f"{path} cannot be read as an image") from error
-    if path.suffix.lower() not in READERS:
+    kind = path.suffix.lower()
+    if kind not in KNOWN:
         raise RequestError(f"{path} is of an unknown kind: give {', '.join(KNOWN)}")
     try:
-        array = READERS[path.suffix.lower()](path)
+        array = _rows(path, prod(shape)) if kind in TABLES else READERS[kind](path)
     except RequestError:
         raise
     except Exception as error:  # a damaged archive makes NumPy raise many kinds
@@ -261,21 +263,44 @@ def _names(row: Sequence[str]) -> bool:
     return False
 
 
-def _csv(path: Path) -> Any:
-    """A table of numbers, a row for each example, perhaps with names in the first row."""
-    with open(path, newline="", encoding="utf-8", errors="replace") as file:
-        rows = [row for row in csv.reader(file) if row]
-    if rows and _names(rows[0]):
-        rows = rows[1:]
-    try:
-        return np.array([[float(cell) if cell.strip().lower() not in GAPS else np.nan for cell in row] for row in rows])
-    except ValueError as error:
-        raise RequestError(f"{path} holds more than numbers ({error}): give a row of features per example") from error
+def _rows(path: Path, wanted: int) -> Any:
+    """A table of numbers, a row for each example, perhaps with names in the first row.
+
+    Where there are more columns than ``wanted``, those called as what is predicted or as row numbers are left out.
+    """
+    if path.suffix.lower() == ".csv":
+        with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
+            rows = [row for row in csv.reader(file) if row]
+        if not rows or not _names(rows[0]):
+            try:
+                return np.array([[float(cell) if present(cell) else np.nan for cell in row] for row in rows])
+            except ValueError as error:
+                raise RequestError(f"{path} is no table ({error}): give a row of features per example") from error
+    cells = read_cells(path)
+    inputs = {key: column for key, column in cells.items() if not _beside(key)}
+    kept = inputs if len(inputs) == wanted < len(cells) else cells
+    how, _ = written(cells)
+    columns = []
+    for key, column in kept.items():
+        values, wrong = numbers(column, how[key])
+        if wrong:
+            cell = column[wrong[0]]
+            raise RequestError(
+                f"{path} holds more than numbers ({cell!r} in row {wrong[0] + 1} of {key!r}): correct it"
+            )
+        columns.append(values)
+    return np.stack(columns, 1)
+
+
+def _beside(name: str) -> bool:
+    """Whether a column is called as one that stands beside the examples."""
+    name = name.strip().lower()
+    return name in TARGETS or NUMBERED.fullmatch(name) is not None
 
 
 def _is_image(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-READERS = {".npz": _npz, ".npy": _npy, ".csv": _csv}
-KNOWN = (*SUFFIXES, *READERS)
+READERS = {".npz": _npz, ".npy": _npy}
+KNOWN = (*SUFFIXES, *READERS, *TABLES)

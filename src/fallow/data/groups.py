@@ -60,12 +60,16 @@ def from_names(paths: Sequence[Path], separator: str) -> NDArray[Any]:
     return np.array([path.stem.partition(separator)[0] for path in paths])
 
 
-def grouped(strata: Tensor, groups: Tensor, carve: int, generator: Generator) -> tuple[Tensor, Tensor]:
+def grouped(
+    strata: Tensor, groups: Tensor, carve: int, generator: Generator, *, classes: bool = True
+) -> tuple[Tensor, Tensor]:
     """Split whole groups into (kept, carved) indices, each ascending, about ``carve`` of them carved.
 
     Many random orders of the groups are gone through: a group is carved if that brings the carved examples of the
     strata nearer to their shares (by the sum of squared differences). The order that ends nearest is taken; one that
-    leaves a stratum on one side only is the last resort.
+    leaves a stratum on one side only is the last resort. Where all of them do so with one of the ``classes`` (with all
+    examples, if strata are none and only balance), they are gone through again, and what brings it to both sides is
+    carved however large it is: with a few large groups, none alone would be nearer to a small share than nothing.
 
     >>> strata, groups = torch.tensor([0, 0, 1, 1] * 3), torch.arange(12) // 4
     >>> kept, carved = grouped(strata, groups, 4, torch.Generator().manual_seed(0))
@@ -79,13 +83,26 @@ def grouped(strata: Tensor, groups: Tensor, carve: int, generator: Generator) ->
     totals = table.sum(0)
     wanted = totals * (carve / len(strata))
     order = torch.stack([torch.randperm(len(names), generator=generator) for _ in range(TRIES)]).numpy()
-    taken, have = np.zeros((TRIES, len(names)), bool), np.zeros((TRIES, kinds))
-    for place in range(len(names)):
-        more = table[order[:, place]]
-        nearer = ((have + more - wanted) ** 2).sum(1) < ((have - wanted) ** 2).sum(1)
-        taken[np.arange(TRIES), order[:, place]] = nearer
-        have += more * nearer[:, None]
-    one_sided = ((have == 0) | (have == totals)).sum(1)
-    miss = one_sided * len(strata) ** 2 + ((have - wanted) ** 2).sum(1)
+
+    def one_sided(have: NDArray[Any], all_: NDArray[Any] = totals) -> NDArray[Any]:
+        return ((have == 0) | (have == all_)).sum(1)
+
+    def lacking(have: NDArray[Any]) -> NDArray[Any]:
+        return one_sided(have) if classes else one_sided(have.sum(1, keepdims=True), totals.sum())
+
+    def gone_through(weight: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """What every order carves, and how many of each stratum; what lacks a side is a miss of this weight."""
+        taken, have = np.zeros((TRIES, len(names)), bool), np.zeros((TRIES, kinds))
+        for place in range(len(names)):
+            more = have + table[order[:, place]]
+            miss, other = (((some - wanted) ** 2).sum(1) + weight * lacking(some) for some in (have, more))
+            taken[np.arange(TRIES), order[:, place]] = other < miss
+            have = np.where((other < miss)[:, None], more, have)
+        return taken, have
+
+    taken, have = gone_through(0)
+    if lacking(have).all():
+        taken, have = gone_through(len(strata) ** 2)
+    miss = (one_sided(have) + lacking(have)) * len(strata) ** 2 + ((have - wanted) ** 2).sum(1)
     carved = torch.from_numpy(taken[int(miss.argmin())])[groups]
     return (~carved).nonzero()[:, 0], carved.nonzero()[:, 0]

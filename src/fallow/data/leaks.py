@@ -1,10 +1,13 @@
-"""What makes a score worth less than it seems: examples on both sides of a split, classes of uneven size."""
+"""What makes a score worth less than it seems: examples on both sides of a split, uneven classes, answers in x."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fallow.data.content import of_files, of_rows
@@ -14,6 +17,8 @@ WORDS = {"val": "validation", "test": "test"}
 UNEVEN = 3  # the largest class is this many times the smallest
 RARE = 0.05  # a smaller share is named
 NAMED = 3  # classes at most
+OFTEN = 10  # rows a value, on average, from which on it is no chance that each goes with one answer
+EXACT = 1e-9  # how far a correlation may be from 1, by rounding
 
 
 def leaks(parts: dict[str, Any]) -> list[str]:
@@ -61,3 +66,40 @@ def uneven(y: Tensor, classes: Sequence[str]) -> str:
     rare = [i for i in rare if counts[i] * 2 * len(classes) < len(y)][: NAMED - 1]  # of many classes, each is small
     shares = ", ".join(f"{classes[i]!r} {100 * int(counts[i]) / len(y):.1f} %" for i in (least, *rare))
     return f"{classes[most]!r} has {100 * int(counts[most]) / len(y):.1f} % of the training examples, {shares}"
+
+
+def telling(columns: Mapping[str, Sequence[str]], values: Mapping[str, NDArray[Any]], y: NDArray[Any]) -> list[str]:
+    """A sentence for each column of a table that says the answer by itself, in all rows.
+
+    ``values`` are the columns of numbers. An answer that is a number is told by the same number, in whatever unit; a
+    class by values that each go with one class alone, if they are not as many as to do so by chance.
+
+    >>> grade = np.array([0, 1] * 10)
+    >>> telling({"passed": ["no", "yes"] * 10, "id": [str(i) for i in range(20)]}, {}, grade)
+    ["The column 'passed' says by itself what is to be predicted, in all rows: if it will not be known, --drop passed."]
+    """
+    if y.dtype.kind == "f" and y.ndim == 1:
+        found = [name for name, column in values.items() if _same_but_for_unit(column, y)]
+    elif y.ndim == 1:
+        found = [name for name, cells in columns.items() if _goes_with_one(cells, y.tolist())]
+    else:
+        found = []
+    return [
+        f"The column {name!r} says by itself what is to be predicted, in all rows: if it will not be known, "
+        f"--drop {shlex.quote(name)}."
+        for name in found
+    ]
+
+
+def _same_but_for_unit(column: NDArray[Any], y: NDArray[Any]) -> bool:
+    known = ~np.isnan(column)
+    if 2 * known.sum() < len(y):
+        return False
+    a, b = (each[known] - each[known].mean() for each in (column, y))
+    scale = float(np.sqrt((a @ a) * (b @ b)))
+    return scale > 0 and abs(float(a @ b)) >= (1 - EXACT) * scale
+
+
+def _goes_with_one(cells: Sequence[str], y: Sequence[Any]) -> bool:
+    kinds = len(set(cells))
+    return kinds * OFTEN <= len(y) and len(set(zip(cells, y, strict=True))) == kinds

@@ -79,8 +79,8 @@ def load(
 
     What is learned is seen from y (see `fallow.data.answers.kind_of`): classes, numbers, labels or dense. ``target``
     says so where y does not: ``target="numbers"`` for counts, which look like classes. Of a table it names the column
-    to predict, and perhaps its kind (``"grade:numbers"``); ``drop`` are columns to leave out, a list or parted by
-    commas (``","`` is the one without a name).
+    to predict, or several parted by commas, and perhaps their kind (``"grade:numbers"``); ``drop`` are columns to leave
+    out, a list or parted by commas (``","`` is the one without a name).
     What examples are is seen from x; ``as_`` says so where it is not: "images", "signals" or "features".
     `Data.understood` says what was understood.
 
@@ -230,12 +230,14 @@ def read(
         if path.is_dir() or lists(path, cells):
             if _joined(drop).strip(" ,"):
                 raise RequestError(f"drop={_joined(drop)} is for tables: name the column of labels by target")
-            return listed(tabular, cells, target, size, strict, groups)
+            return _as(listed(tabular, cells, target, size, strict, groups), as_)
         _refuse_size(size)
-        return read_table(path, cells, target, groups, drop)
+        return read_table(path, cells, target, groups, drop, as_)
     if path.is_dir() and is_masked(path):
         if groups is not None:
             raise RequestError("groups of masks are not known: leave groups out")
+        if as_ not in (None, "images"):
+            raise RequestError(f"as_={as_} is for examples without masks: leave it out")
         return masked(path, size, strict)
     if path.is_dir():
         _refuse_target(target)

@@ -15,8 +15,6 @@ from fallow.data.split import balanced, folds, stratified
 from fallow.data.tables import DataTable
 from fallow.data.targets import Target
 
-MANY = 20  # classes that are whole numbers: perhaps they are meant as numbers
-
 
 @dataclass
 class Parts:
@@ -105,7 +103,7 @@ def choose(
     def carve(pool: Tensor, number: int, seed: Generator) -> tuple[Tensor, Tensor]:
         if groups is None:
             return split(y[pool], number, seed)
-        kept, carved = grouped(y[pool], groups[pool], number, seed)
+        kept, carved = grouped(y[pool], groups[pool], number, seed, classes=classes is not None)
         _check_sides(y[pool], kept, carved, classes)
         return kept, carved
 
@@ -182,8 +180,8 @@ def _check_counts(
         typed = ", ".join(["--val 0"] * carve_val + ["--test 0"] * carve_test)
         what = f"class {classes[int(present[scarce])]!r} has" if classes else "there are"
         remedy = "add some, remove the class" if classes else "add some"
-        if classes and len(classes) > MANY and all(name.lstrip("-").isdigit() for name in classes):
-            remedy += ", say target='numbers' (--target numbers) if these are no classes"
+        if classes and len(classes) > 2 and all(name.lstrip("-").isdigit() for name in classes):
+            remedy += ", say target='numbers' (--target numbers, of a table COLUMN:numbers) if these are no classes"
         raise RequestError(
             f"{what} {int(counts[scarce])} of the {len(needs)} {'examples' if groups is None else 'groups'} that "
             f"{', '.join(needs)} need: {remedy}" + (f", or say {spare} (fallow train {typed})" if spare else "")

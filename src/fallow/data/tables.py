@@ -37,7 +37,7 @@ DATE = re.compile(
     rf"|{MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|\d{{1,2}}\.?[- ]{MONTH}[- ]\d{{2,4}}",
     re.IGNORECASE,
 )
-
+TIME = re.compile(r"[012]?\d:[0-5]\d(?::[0-5]\d(?:\.\d+)?)?(?: ?[ap]\.?m\.?)?", re.IGNORECASE)  # of a day
 NUMBERED = re.compile(r"|unnamed: \d+|index|id|row|nr|no|number|rownames|#")  # what row numbers are called
 PIXEL = re.compile(r"(?:pixel|pix|px)[ _.]?\d+(?:[x_]\d+)?$|\d+x\d+$", re.IGNORECASE)  # pixel783, 28x28
 
@@ -107,6 +107,7 @@ class DataTable:
                 notes.append(kind)
             else:
                 found.append(kind)
+                notes += _rare(kind, cells[name])
         if not found:
             texts = next((name for name, column in cells.items() if _is_text(column)), None)
             raise RequestError(
@@ -260,7 +261,7 @@ def _pictures(cells: Cells) -> list[str]:
         return []
     return [
         f"The columns {names[0]!r} to {names[-1]!r} look like pictures of {side}×{side}, and are learned as a table: "
-        f"a .npz with x of N×{side}×{side} and y is learned as pictures, mostly far better."
+        "--as images learns them as pictures, mostly far better."
     ]
 
 
@@ -280,7 +281,26 @@ def _understood(name: str, cells: Sequence[str], way: str) -> Column | str:
             f"the column {name!r} holds dates ({known[0]}): give what matters of them as a number (days, the month), "
             f"or leave it out (--drop {shlex.quote(name)})"
         )
+    if len(counts) > 2 and all(TIME.fullmatch(cell) for cell in counts):
+        raise RequestError(
+            f"the column {name!r} holds times of day ({known[0]}): give them as a number (hours, 8.5 for 8:30), "
+            f"or leave it out (--drop {shlex.quote(name)})"
+        )
     if len(cells) > FEW and len(counts) > max(NAMES * len(cells), 2):
         return f"The column {name!r} has {len(counts)} different texts in {len(cells)} rows and was left out."
     frequent = [text for text, _ in counts.most_common(MOST)]
     return Column(name, tuple(sorted(frequent)))
+
+
+def _rare(column: Column, cells: Sequence[str]) -> list[str]:
+    """A sentence on categories that are too many to be kept."""
+    if not column.categories:
+        return []
+    kept = set(column.categories)
+    beyond = [cell.strip() for cell in cells if present(cell) and cell.strip() not in kept]
+    if not beyond:
+        return []
+    return [
+        f"The column {column.name!r} has {len(column.categories) + len(set(beyond))} categories: the {MOST} most "
+        f"frequent are kept, and the others, in {len(beyond)} row{'s' * (len(beyond) > 1)}, are taken for missing."
+    ]

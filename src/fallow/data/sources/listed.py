@@ -20,11 +20,11 @@ from fallow.data.parts import Parts
 from fallow.data.sources.folder import Found, read_images
 from fallow.data.sources.places import PART_OF, SPLITS
 from fallow.data.sources.table import apart, parted, written
+from fallow.data.sources.wanted import SEVERAL, columns_named, several_labels
 from fallow.data.tables import Cells, numbers
 from fallow.data.targets import KINDS
 
 LIST = "labels.csv"
-SEVERAL = ";|"  # between the labels of one cell
 
 
 def is_listed(path: Path) -> bool:
@@ -43,10 +43,11 @@ def listed(
 ) -> Parts:
     """Read the images that a list names, with what it says of them.
 
-    One column names files. The others are a label each, 0 or 1; or one of them (``target``, if there are more) holds a
-    class, a number, or several labels in a cell (``oedema;fracture``). ``groups`` names a column of what belongs
-    together. The source's own parts are those of a column ``split`` (set, partition, subset) of train, val and test, or
-    of the folders train/, val/ and test/ that all files are in.
+    One column names files. The others are a label each, 0 or 1, or those of them that ``target`` names, parted by
+    commas; or one (``target``, if there are more) holds a class, a number, or several labels in a cell
+    (``oedema;fracture``). ``groups`` names a column of what belongs together. The source's own parts are those of a
+    column ``split`` (set, partition, subset) of train, val and test, or of the folders train/, val/ and test/ that all
+    files are in.
     """
     how, _ = written(cells)
     root, cells = path.parent, dict(cells)
@@ -150,9 +151,10 @@ def _answers(
     if target is not None and kind is None:
         name, colon, said = target.rpartition(":")
         name, kind = (name, said) if colon and said in KINDS else (target, None)
-        if name not in cells:
-            raise unknown(f"column of {path} to predict", name, cells)
-        cells = {name: cells[name]}
+        names = columns_named(name, cells)
+        if strange := [each for each in names if each not in cells]:
+            raise unknown(f"column of {path} to predict", strange[0], cells)
+        cells = {each: cells[each] for each in names}
     if not cells:
         raise RequestError(f"{path} says nothing of its files: add a column of classes, or one for each label")
     if len(cells) > 1:
@@ -160,7 +162,7 @@ def _answers(
     name, column = next(iter(cells.items()))
     values, wrong = numbers(column, how[name])
     if kind in (None, "labels") and any(mark in cell for cell in column for mark in SEVERAL):
-        return *_several(column), "labels"
+        return *several_labels(column), "labels"
     if gap := next((row for row, cell in enumerate(column, 1) if not cell.strip()), None):
         raise RequestError(f"row {gap} of {name!r} in {path} is empty: fill it, or leave the file out")
     if wrong or kind == "classes":
@@ -178,10 +180,3 @@ def _labels(path: Path, cells: Cells) -> NDArray[Any]:
                     "or say which column is to be predicted (--target)"
                 )
     return np.array([[int(cell) for cell in column] for column in cells.values()]).T
-
-
-def _several(column: Any) -> tuple[list[str], NDArray[Any]]:
-    """Cells with any number of labels."""
-    held = [{part.strip() for part in cell.replace("|", ";").split(";") if part.strip()} for cell in column]
-    names = sorted(set().union(*held))
-    return names, np.array([[int(name in labels) for name in names] for labels in held])

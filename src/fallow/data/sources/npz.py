@@ -166,4 +166,7 @@ def _read(path: Path, archive: Any, key: str) -> NDArray[Any]:
     try:
         return archive[key]
     except ValueError as error:  # NumPy refuses to unpickle
-        raise RequestError(f"{key} in {path} is an array of objects: save numbers (or strings) only") from error
+        raise RequestError(
+            f"{key} in {path} is an array of objects: save numbers (or strings) only, "
+            "examples of unequal lengths cut or filled to one length"
+        ) from error

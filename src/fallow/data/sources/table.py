@@ -6,7 +6,7 @@ import codecs
 import csv
 import io
 import re
-from collections import Counter
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,18 @@ from numpy.typing import NDArray
 
 from fallow.base.errors import RequestError, unknown
 from fallow.base.files import expanded
-from fallow.data.answers import MANY
 from fallow.data.arrays import from_tensors
 from fallow.data.examples import Examples
 from fallow.data.groups import numbered, read_groups
+from fallow.data.layout import layout
+from fallow.data.leaks import telling
 from fallow.data.parts import Parts
 from fallow.data.sources.places import PART_OF, SPLITS
-from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, DataTable, numbers, present, row_numbers
-from fallow.data.targets import KINDS
+from fallow.data.sources.wanted import answers, columns_named, to_predict
+from fallow.data.tables import GAPS, MOSTLY, Cells, DataTable, numbers, present, row_numbers
 from fallow.data.written import decimal, ways
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
-TARGETS = ("target", "label", "class", "y")  # what the column to predict is often called
-SPLIT = 3  # examples of a class, for training, validation and test
 SEPARATORS = ",;\t|"
 PARTED = ("split", "set", "partition", "subset")  # what a column that says the part of each row is called
 EXCEL = re.compile(r"\"?sep=(.)\"?")
@@ -42,68 +41,84 @@ class Sheet(dict[str, list[str]]):
 
 
 def table(
-    path: Path, cells: Cells, target: str | None = None, groups: Any = None, drop: str | Sequence[str] = ()
+    path: Path,
+    cells: Cells,
+    target: str | None = None,
+    groups: Any = None,
+    drop: str | Sequence[str] = (),
+    as_: str | None = None,
 ) -> Parts:
     """Rows of a table: what ``target`` names is predicted from the other columns, but those to ``drop``.
 
-    ``target`` may say what the column holds too, ``"grade:numbers"``; without it, a column that is called target,
-    label, class or y. ``groups`` names the column of what belongs together, or is as for arrays. Columns that only
-    number the rows are left out. A column ``split`` (set, partition, subset) of train, val and test says the source's
-    own parts.
+    ``target`` may say what the column holds too, ``"grade:numbers"``, or name several, ``"oedema,fracture"``; without
+    it, a column that is called target, label, class or y. ``groups`` names the column of what belongs together, or is
+    as for arrays. Columns that only number the rows are left out. A column ``split`` (set, partition, subset) of train,
+    val and test says the source's own parts. ``as_`` says that the columns are the pixels of "images", row by row, or
+    the samples of "signals".
     """
     how, said_of_numbers = written(cells)
     cells = dict(cells)
-    name, kind = _target(cells, target, path)
-    drop = to_drop(drop, cells)
+    names, kind = to_predict(cells, target, path)
+    drop = columns_named(drop, cells)
     for each in drop:
         if each not in cells:
             raise unknown(f"column of {path} to drop", each, cells)
-        if each == name:
+        if each in names:
             raise RequestError(f"{each!r} is what is predicted, and cannot be dropped")
-    answers = [answer.strip() for answer in cells.pop(name)]
+    asked = {name: cells.pop(name) for name in names}
     belonging = cells.pop(groups) if isinstance(groups, str) and groups in cells else None
-    said_of_parts: list[str] = []
-    part_of = parted(path, cells, set(drop), said_of_parts) or ["train"] * len(answers)
-    gaps, meant = _gaps(name, answers, kind, how[name])
-    there = [i for i, answer in enumerate(answers) if answer.lower() not in gaps]
-    if not there:
-        raise RequestError(f"the column {name!r} of {path} is empty: name the one to predict (--target)")
     if isinstance(groups, str) and belonging is None and not expanded(groups).exists():
         raise unknown(f"column of {path} for groups", groups, cells)
-    y = _answers(name, answers, there, kind, how[name])
-    if said := _measured(name, y, kind):
-        y, kind = y.astype(np.float64), "numbers"
-    if len(np.unique(y)) < 2:
-        raise RequestError(f"the column {name!r} of {path} is {answers[there[0]]!r} in all rows: nothing is to predict")
-    counting, said_of_rows = row_numbers({key: column for key, column in cells.items() if key not in drop}, how)
-    said += [note for key, note in said_of_numbers.items() if key == name or (key in cells and key not in drop)]
-    kept = {key: [column[i] for i in there] for key, column in cells.items() if key not in (*drop, *counting)}
-    found, notes = DataTable.of_cells(kept, said_of_rows, how)
-    x = found.raw(kept)
-    names = [name] if y.dtype.kind == "f" else None
-    rows = {part: [row for row, i in enumerate(there) if part_of[i] == part] for part in SPLITS}
+    said_of_parts: list[str] = []
+    part_of = parted(path, cells, set(drop), said_of_parts) or ["train"] * len(asked[names[0]])
+    found = answers(path, asked, kind, how)
+    rows = {part: [row for row, i in enumerate(found.rows) if part_of[i] == part] for part in SPLITS}
     rows = {part: held for part, held in rows.items() if held}
     if "train" not in rows:
-        raise RequestError(f"{path} has no row for training with an answer in {name!r}: fill some in")
-    parts = from_tensors(
-        {part: (torch.zeros(len(held), x.shape[1]), y[held]) for part, held in rows.items()}, names=names, target=kind
-    )
-    train, val, test = (
-        Examples(x[rows[part]] if len(rows) > 1 else x, getattr(parts, part).y) if part in rows else None
-        for part in SPLITS
-    )
+        raise RequestError(f"{path} has no row for training with an answer in {names[0]!r}: fill some in")
+    counting, notes = row_numbers({key: column for key, column in cells.items() if key not in drop}, how)
+    kept = {key: [column[i] for i in found.rows] for key, column in cells.items() if key not in (*drop, *counting)}
+    said = [note for key, note in said_of_numbers.items() if key in (*names, *kept)]
+    if as_ in (None, "features"):
+        columns, more = DataTable.of_cells(kept, notes, how)
+        raw = columns.raw(kept)
+        x, notes = {part: raw[held] for part, held in rows.items()}, more
+        measured = [column for column in columns.columns if not column.categories]
+        values = {column.name: numbers(kept[column.name], column.written)[0] for column in measured}
+        notes += telling({column.name: kept[column.name] for column in columns.columns}, values, found.y)
+    else:
+        pixels = rectangle(kept, how, as_)
+        columns, x = None, layout({part: pixels[held] for part, held in rows.items()}, notes, as_=as_)
+    told = {part: (torch.zeros(len(held), 1), found.y[held]) for part, held in rows.items()}
+    parts = from_tensors(told, names=found.names, target=found.kind)
+    train, val, test = (Examples(x[part], getattr(parts, part).y) if part in rows else None for part in SPLITS)
     assert train is not None
-    parts = Parts(train, val, test, parts.target, parts.notes + meant + said + notes + said_of_parts, table=found)
-    if absent := len(answers) - len(there):
-        held = ", ".join(sorted({answer or "empty" for answer in answers if answer.lower() in gaps}))
-        counted = f"{absent} row{'s' * (absent > 1)} without {name!r} ({held})"
-        parts.notes.append(f"{counted} {'were' if absent > 1 else 'was'} left out.")
+    notes = parts.notes + found.notes + said + notes + said_of_parts
+    parts = Parts(train, val, test, parts.target, notes, table=columns)
     if belonging is not None or groups is not None:
-        whose = apart([belonging[i] for i in there], parts.notes) if belonging is not None else read_groups(groups)
-        if len(whose) != len(x):
-            raise RequestError(f"there are {len(whose)} groups for {len(x)} rows: give one for each, or name a column")
+        whose = apart([belonging[i] for i in found.rows], parts.notes) if belonging is not None else read_groups(groups)
+        if len(whose) != len(found.rows):
+            raise RequestError(
+                f"there are {len(whose)} groups for {len(found.rows)} rows: give one for each, or name a column"
+            )
         parts.groups = numbered({part: whose[held] for part, held in rows.items()})
     return parts
+
+
+def rectangle(cells: Cells, how: dict[str, str], as_: str) -> NDArray[Any]:
+    """Rows of which every column is a pixel or a sample, in their order: a number in each, none left out."""
+    read = {name: numbers(column, how[name]) for name, column in cells.items()}
+    for name, (values, wrong) in read.items():
+        if wrong or np.isnan(values).any():
+            row = wrong[0] if wrong else int(np.isnan(values).argmax())
+            raise RequestError(
+                f"row {row + 1} of {name!r} holds {cells[name][row]!r}, and {as_} have a number in every column: "
+                f"correct it, or leave the column out (--drop {shlex.quote(name)})"
+            )
+    if not read:
+        raise RequestError(f"no column is left to be read as {as_}: the table has only its target")
+    x = np.stack([values for values, _ in read.values()], 1)
+    return x.astype(np.int64) if (x == np.rint(x)).all() and np.abs(x).max() < 2**53 else x
 
 
 def parted(path: Path, cells: dict[str, Any], meant: set[Any], notes: list[str]) -> list[str] | None:
@@ -121,26 +136,6 @@ def parted(path: Path, cells: dict[str, Any], meant: set[Any], notes: list[str])
         notes.append(f"The parts are those of the column {name!r}.")
         return found
     return None
-
-
-def to_drop(drop: str | Sequence[str], cells: Cells) -> list[str]:
-    """Names of columns: as they are, or parted by commas, of which a name may have some itself.
-
-    Nothing between commas is the column without a name, if there is one.
-
-    >>> to_drop("length, mm,ward", {"length, mm": [], "ward": []}), to_drop(",", {"": []}), to_drop("a,", {"a": []})
-    (['length, mm', 'ward'], [''], ['a'])
-    """
-    if not isinstance(drop, str):
-        return list(drop)
-    found: list[str] = []
-    pieces = drop.split(",") if drop else []
-    while pieces:
-        ends = range(len(pieces), 0, -1)
-        end = next((end for end in ends if ",".join(pieces[:end]).strip() in cells), 1)
-        found.append(",".join(pieces[:end]).strip())
-        pieces = pieces[end:]
-    return [name for name in dict.fromkeys(found) if name or name in cells]
 
 
 def apart(belonging: Sequence[str], notes: list[str]) -> NDArray[Any]:
@@ -250,59 +245,3 @@ def _parquet(path: Path) -> Sheet:
         raise RequestError("reading .parquet needs pyarrow: pip install 'fallow[parquet]'") from error
     found = parquet.read_table(path).to_pydict()
     return Sheet({name: ["" if cell is None else str(cell) for cell in column] for name, column in found.items()})
-
-
-def _target(cells: Cells, asked: str | None, path: Path) -> tuple[str, str | None]:
-    """The column to predict, and the kind of target where it is said."""
-    if asked is not None:
-        if asked in cells:
-            return asked, None
-        name, colon, kind = asked.rpartition(":")
-        if colon and kind in KINDS and name in cells:
-            return name, kind
-        if asked not in KINDS:
-            raise unknown(f"column of {path} to predict", name if colon and kind in KINDS else asked, cells)
-    usual = [name for name in cells if name.lower() in TARGETS]
-    if len(usual) != 1:
-        raise RequestError(
-            f"which column of {path} is to be predicted? name it: --target with one of {', '.join(cells)}"
-        )
-    return usual[0], asked
-
-
-def _gaps(name: str, answers: Sequence[str], kind: str | None, way: str) -> tuple[set[str], list[str]]:
-    """How a missing answer is written: among words, none and null are classes, which is said."""
-    known = [answer for answer in answers if answer.lower() not in GAPS]
-    if kind == "numbers" or 2 * len(numbers(known, way)[1]) <= len(known):
-        return GAPS, []
-    counts = Counter(answer for answer in answers if answer.lower() in WORDS)
-    return GAPS - WORDS, [
-        f"{word!r} in {count} row{'s' * (count > 1)} of {name!r} is taken for a class."
-        for word, count in counts.items()
-    ]
-
-
-def _measured(name: str, y: NDArray[Any], kind: str | None) -> list[str]:
-    """Says when whole numbers are counts or measurements: many, and some too rare to be classes that are split."""
-    if kind is not None or y.dtype.kind != "i":
-        return []
-    values, counts = np.unique(y, return_counts=True)
-    if len(values) <= MANY or counts.min() >= SPLIT:
-        return []
-    return [f"{name!r} has {len(values):,} different values and is taken for a number ({name}:classes says otherwise)."]
-
-
-def _answers(name: str, answers: list[str], there: list[int], kind: str | None, way: str) -> NDArray[Any]:
-    """Whole numbers, numbers, or else names of classes; a text among numbers is told with its row."""
-    known = [answers[i] for i in there]
-    values, wrong = numbers(known, way)
-    measured = len(wrong) <= (1 - MOSTLY) * len(known) and len(set(known)) > MANY
-    if wrong and (kind == "numbers" or (kind is None and measured)):
-        row = there[wrong[0]]
-        raise RequestError(
-            f"row {row + 1} of {name!r}, which is to be predicted, holds {answers[row]!r} among numbers: correct it, "
-            f"leave it empty, or say --target {name}:classes"
-        )
-    if wrong or kind == "classes":
-        return np.array(known)
-    return values.astype(np.int64) if (values == np.round(values)).all() and np.abs(values).max() < 2**53 else values
