@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,6 +162,33 @@ def test_bad_requests_say_what_would_be_right() -> None:
         Sinusoid(setting="har")
     with pytest.raises(RequestError, match="there is no"):
         load_tasks("nowhere.npz")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_arrays_are_read_as_everywhere(named: bool) -> None:
+    x, y = labelled()
+    names = [f"cat {chr(97 + i)}" for i in range(12)]
+    given = np.array(names)[y] if named else y.numpy()
+    wanted = Episodes(x=x, y=y, splits=SPLITS, ways=3, shots=1, queries=2)
+    found = Episodes(x=x.numpy()[:, 0], y=given, splits=SPLITS, ways=3, shots=1, queries=2)
+    assert found.labels == (names if named else wanted.labels)
+    for mine, theirs in zip(found.draw("train", 0, 4), wanted.draw("train", 0, 4), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("y", "more", "line"),
+    [
+        (torch.arange(72) // 6 - 1, {}, "give a class from 0 for each"),
+        (torch.randn(72), {}, "y has shape \\(72,\\) and type torch.float32: give a class from 0 for each"),
+        (["a", "b"] * 36, {"names": ["a", "c"]}, "unknown class in y 'b'"),
+        (torch.arange(72) // 6, {"names": ["a"]}, "y holds class 11, and there are 1 names"),
+        (torch.arange(72) // 6, {"splits": {"train": [0, 1, 12]}}, "'train' names class 12: give numbers from 0 to 11"),
+    ],
+)
+def test_labels_that_are_none_are_said_in_a_line(y: Any, more: dict[str, Any], line: str) -> None:
+    with pytest.raises(RequestError, match=line):
+        Episodes(x=labelled()[0], y=y, ways=2, shots=1, queries=1, **more)
 
 
 def test_classes_are_split_by_seed_without_overlap() -> None:

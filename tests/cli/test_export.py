@@ -102,6 +102,10 @@ def test_a_winner_with_several_labels(tmp_path: Path) -> None:
     )
 
 
+def test_a_folder_that_is_not_there_is_made(digits: Path, tmp_path: Path) -> None:
+    assert fallow.export(digits, tmp_path / "for" / "others" / "digits.pt2").exists()
+
+
 def test_the_verb(run: Run, digits: Path) -> None:
     assert "any batch size" in run("export", digits, "--format", "torch", "--to", "small.pt2").done()
     assert Path("small.pt2").exists()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrizations import weight_norm
 
 import fallow
 from fallow.methods import SAM
@@ -61,6 +62,19 @@ def test_is_the_algorithm(adaptive: bool, extra: dict) -> None:
     for name, value in weights(theirs).items():
         torch.testing.assert_close(weights(mine)[name], value, rtol=1e-10, atol=1e-12, msg=name)
     assert result.passes == 2 * len(batches)
+
+
+def test_an_adaptive_step_sees_weights_behind_a_weight_norm() -> None:
+    """Called original0 and original1 there, and no biases for that."""
+    mine, theirs = Net(dtype=torch.float64), Net(dtype=torch.float64)
+    for net in (mine, theirs):
+        for layer in [each for each in net.modules() if isinstance(each, nn.Linear)]:
+            weight_norm(layer)
+    ctx = prepare(copy.deepcopy(mine), points(), "long", **SETTINGS)
+    by_hand(theirs, [batch for epoch in range(2) for batch in ctx.train.epoch(epoch)], 0.3, adaptive=True)
+    fallow.fit(mine, points(), SAM(0.3, adaptive=True), **SETTINGS)
+    for name, value in weights(theirs).items():
+        torch.testing.assert_close(weights(mine)[name], value, rtol=1e-10, atol=1e-12, msg=name)
 
 
 def test_the_learning_rate_follows_its_schedule() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrizations import weight_norm
 from torch.optim.swa_utils import update_bn
 
 import fallow
@@ -436,3 +437,28 @@ def test_an_average_takes_what_pruning_leaves_in_either_order(images: Data) -> N
     for a, b in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(a, b)
     assert any((p == 0).any() for p in first.parameters() if p.ndim > 1)
+
+
+@pytest.mark.parametrize("spec", ["ema", "swa:start=0"])
+def test_an_average_leaves_a_mask_of_attention_as_it_is(spec: str) -> None:
+    """Its −∞ are no statistic: a step of the average from −∞ towards −∞ is NaN, and so was all that was evaluated."""
+
+    class Masked(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.tensor([0.0, -torch.inf, 0.0]))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + self.seen.softmax(0).sum()
+
+    result = fallow.fit(Masked(), points(), spec, **TINY)
+    assert result.network.seen.tolist() == [0, -torch.inf, 0]
+    assert math.isfinite(result.last["val_loss"])
+
+
+def test_dropout_finds_a_head_whose_weight_is_parametrised() -> None:
+    net = Through()
+    weight_norm(net.head)
+    ctx = dropping(Dropout(0.5), net, x := torch.ones(40, 50))
+    dropped = (ctx.predict(x) == 0).double().mean().item()
+    assert dropped == pytest.approx(0.5, abs=0.1)

@@ -19,7 +19,7 @@ from fallow.methods import REGISTRY, build
         ("seal:scale=True", "scale of seal cannot be True"),
         ("seal:scale=nan", "scale of seal cannot be 'nan'"),
         ("seal:scale=(1,2)", "scale of seal cannot be (1, 2)"),
-        ("seal:late=3", "late of seal cannot be 3"),
+        ("seal:late=3", "unknown value for late '3'"),
         ("seal:late=drop", "unknown value for late 'drop'"),
         ("seal:reverse=yes", "reverse of seal cannot be 'yes': something like False would fit"),
         ("seal:target=low", "target of seal cannot be 'low'"),
@@ -55,6 +55,12 @@ def test_settings_and_sums() -> None:
     assert str(build("llf:biases=False+sagd:scale=1e-1")).startswith("llf:biases=False")
     method = build("llf")
     assert build(method) is method
+
+
+@pytest.mark.parametrize("written", ["2", "0,2", "2.10"])
+def test_a_setting_that_is_text_may_look_like_a_number(written: str) -> None:
+    """The layers of a Sequential are called 0, 1, 2, and the tenth one of its third 2.10."""
+    assert build(f"fam:layer={written},strength=0.1").layer == written
 
 
 @pytest.mark.parametrize("name", REGISTRY)

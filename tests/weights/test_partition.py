@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from fallow.base.errors import RequestError
 from fallow.models import build
@@ -278,3 +279,17 @@ def test_auto_cuts_known_models_as_the_papers_do() -> None:
     mlp = build("mlp", shape=(8,), classes=4)
     assert Partition(mlp, "auto").early.names == Partition(mlp, 0.5).early.names
     assert Partition(sequential(), "auto").early.names == Partition(sequential(), 0.5).early.names
+
+
+@pytest.mark.parametrize("wrap", [weight_norm, spectral_norm])
+def test_a_parametrised_weight_belongs_to_its_layer(wrap) -> None:
+    """torch keeps it in a module of its own, inside the layer: the head is the layer, its bias included."""
+    net = sequential()
+    plain = Partition(net, 0.5)
+    head = next(iter(plain.head.modules))
+    wrap(net.get_submodule(head))
+    parts = Partition(net, 0.5)
+    assert paths(parts) == paths(plain)
+    assert next(iter(parts.head.modules)) == head
+    assert f"{head}.bias" in parts.head.names
+    assert set(parts.head.parameters) == set(net.get_submodule(head).parameters())

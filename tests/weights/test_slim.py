@@ -1,6 +1,7 @@
 import copy
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -262,3 +263,35 @@ def test_embeddings_and_recurrent_layers_are_refused():
 def test_a_rate_is_above_0_and_below_1(rate):
     with pytest.raises(RequestError, match="it must be above 0 and below 1"):
         slim(nn.Linear(2, 2), rate, torch.randn(1, 2))
+
+
+class Described(nn.Module):
+    """Takes its input by name, and gives the logits among other things, as Hugging Face's do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+    def forward(self, *, values: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.net(values), attentions=None)
+
+
+def test_inputs_by_name_and_logits_among_other_things():
+    model, batch = Described(), {"values": torch.randn(2, 4)}
+    small = slim(model, 0.5, batch)
+    assert small.net[0].out_features == 4
+    assert small(**batch).logits.shape == (2, 3)
+    assert set(kernel_mask(model, 0.5, batch)) == {"net.0.weight", "net.2.weight"}
+
+
+def test_two_inputs_that_are_joined_are_refused_in_a_line():
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.head = nn.Linear(6, 8), nn.Linear(4, 8), nn.Linear(16, 3)
+
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return self.head(torch.cat([self.a(a), self.b(b)], 1).relu())
+
+    with pytest.raises(RequestError, match="its channels are concatenated"):
+        kernel_mask(Joined(), 0.5, {"a": torch.randn(2, 6), "b": torch.randn(2, 4)})

@@ -11,7 +11,7 @@ from fallow.base.numbers import LARGEST
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
-    """Split ``name:key=value,key=value`` into the name and its settings.
+    """The name and the settings in ``name:key=value,key=value``.
 
     A value is a Python literal (``0.5``, ``(64, 64)``, ``True``) or else the text itself; ``true`` and
     ``false`` are booleans too, since the strings would both count as true.
@@ -23,10 +23,20 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
     >>> parse("scnn")
     ('scnn', {})
     """
+    name, written = split(text)
+    return name, {key: literal(value) for key, value in written.items()}
+
+
+def split(text: str) -> tuple[str, dict[str, str]]:
+    """The name, and the settings as they are written.
+
+    >>> split("fam:layer=2,strength=0.1")
+    ('fam', {'layer': '2', 'strength': '0.1'})
+    """
     name, colon, rest = text.strip().partition(":")
     if not name:
         raise RequestError(f"{text!r} has no name: write name or name:setting=value,setting=value")
-    settings: dict[str, Any] = {}
+    settings: dict[str, str] = {}
     if not colon:
         return name, settings
     for piece in re.split(r",(?=\s*\w+\s*=)", rest):  # a comma that no key follows belongs to the value
@@ -35,7 +45,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
             raise RequestError(f"{piece.strip()!r} in {text!r} is not a setting: write {name}:setting=value")
         if key in settings:
             raise RequestError(f"{key!r} is set twice in {text!r}: set it once")
-        settings[key] = _literal(value)
+        settings[key] = value
     return name, settings
 
 
@@ -46,7 +56,8 @@ def _check(value: Any) -> None:
             raise RequestError(f"{str(one)[:12]}… has {len(str(abs(one)))} digits: a setting is at most {LARGEST:,}")
 
 
-def _literal(value: str) -> Any:
+def literal(value: str) -> Any:
+    """A setting's value, or the text itself."""
     if value in ("true", "false"):
         return value == "true"
     try:

@@ -30,7 +30,11 @@ def find_layer(model: nn.Module, layer: str | nn.Module, inputs: Any) -> tuple[s
     modules = dict(model.named_modules())
     path = _path(model, layer, inputs)
     found = modules[path]
-    fitting = [name for name, module in modules.items() if isinstance(module, LAYERS)]
+    fitting = [
+        name
+        for name, module in modules.items()
+        if isinstance(module, LAYERS) and not parametrize.is_parametrized(module, "weight")
+    ]
     if not isinstance(found, LAYERS):
         matrix = getattr(found, "weight", None)
         what = "has no weight" if matrix is None else "is no linear layer or convolution of one or two dimensions"
@@ -38,7 +42,7 @@ def find_layer(model: nn.Module, layer: str | nn.Module, inputs: Any) -> tuple[s
     if getattr(found, "groups", 1) != 1:
         raise RequestError(f"layer {path!r} has {found.groups} groups: take a convolution with one group")
     if parametrize.is_parametrized(found, "weight"):
-        raise RequestError(f"the weight of layer {path!r} is parametrised, and no parameter itself: {_some(fitting)}")
+        raise RequestError(f"the weight of layer {path!r} is parametrised, no parameter itself: name {_some(fitting)}")
     if hasattr(found.weight, "to_local"):
         raise RequestError(f"the weight of layer {path!r} is sharded: relative flatness needs it whole, as in DDP")
     for name, module in modules.items():
@@ -73,4 +77,4 @@ def _path(model: nn.Module, layer: str | nn.Module, inputs: Any) -> str:
 
 
 def _some(paths: list[str]) -> str:
-    return ", ".join(paths[:8]) + (", …" if len(paths) > 8 else "") or "none of this model's layers"
+    return ", ".join(paths[:8]) + (", …" if len(paths) > 8 else "") or "none: it has no linear layer or convolution"

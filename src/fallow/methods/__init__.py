@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from fallow.base.errors import RequestError, unknown
-from fallow.base.spec import parse
+from fallow.base.spec import literal, split
 from fallow.core.method import Method
 from fallow.methods.baselines.balanced import Balanced
 from fallow.methods.baselines.dropout import Dropout
@@ -79,16 +79,21 @@ def build(spec: Method | str) -> Method:
 
 
 def _build(spec: str) -> Method:
-    name, settings = parse(spec)
+    name, written = split(spec)
     if name not in REGISTRY:
         raise unknown("method", name, REGISTRY)
     kind = REGISTRY[name]
     known: dict[str, Any] = {}
     if dataclasses.is_dataclass(kind):
         known = {field.name: field for field in dataclasses.fields(kind)}
-    for key, value in settings.items():
+    settings: dict[str, Any] = {}
+    for key, text in written.items():
         if key not in known:
             raise unknown(f"setting of {name}", key, known) if known else RequestError(f"{name} has no settings")
+        value = literal(text)
+        if isinstance(known[key].default, str) and known[key].type == "str" and not isinstance(value, bool | str):
+            value = text  # the layers of a Sequential are called 0, 1, 2
+        settings[key] = value
         if not _fits(value, known[key]):
             fitting = "a number or auto" if known[key].type == EITHER else f"something like {known[key].default!r}"
             raise RequestError(f"{key} of {name} cannot be {value!r}: {fitting} would fit")

@@ -74,9 +74,12 @@ class Averaging(Method):
 
 
 def _statistics(model: nn.Module) -> list[tuple[nn.Module, str]]:
-    """Where the floating-point buffers are; not the tensors, for a forward pass may put in others."""
+    """Where the floating-point buffers are; not the tensors, for a forward pass may put in others.
 
-    def floating(buffer: Tensor | None) -> bool:
-        return buffer is not None and buffer.is_floating_point()
+    One that holds infinities is a mask of attention and no statistic: the mean of −∞ and −∞ would come out as NaN.
+    """
 
-    return [(module, name) for module in model.modules() for name, b in module._buffers.items() if floating(b)]
+    def averages(buffer: Tensor | None) -> bool:
+        return buffer is not None and buffer.is_floating_point() and bool(buffer.isfinite().all())
+
+    return [(module, name) for module in model.modules() for name, b in module._buffers.items() if averages(b)]

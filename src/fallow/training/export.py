@@ -116,6 +116,7 @@ def written(
     with _quiet():
         program = exported(answers, examples)
         content = _onnx(program, examples, about) if chosen == "onnx" else _torch(program, about)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write(path, content)
     return path, about
 

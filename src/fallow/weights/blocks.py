@@ -9,7 +9,7 @@ from torch import nn
 
 from fallow.base.errors import RequestError
 from fallow.weights.fixed_norm import FixedNorm
-from fallow.weights.layers import has_matrix, is_norm, join, layers
+from fallow.weights.layers import has_matrix, is_norm, join, layers, owner
 
 
 class Block(NamedTuple):
@@ -60,7 +60,7 @@ def head_of(model: nn.Module, order: Mapping[str, int]) -> str:
     owned = layers(model)
     with_matrix = [path for path, layer in owned.items() if has_matrix(layer)]
     running = [path for path in with_matrix if order[path] < len(order)]
-    return max(running or with_matrix or owned, key=lambda path: order[path])
+    return owner(max(running or with_matrix or owned, key=lambda path: order[path]))
 
 
 def late_from(model: nn.Module) -> str | float:
@@ -142,7 +142,7 @@ def _in_sequential(model: nn.Module, path: str) -> bool:
 
 
 def _matrices(block: Block, owned: Mapping[str, nn.Module]) -> list[str]:
-    return [path for path, layer in owned.items() if path in block and has_matrix(layer)]
+    return [owner(path) for path, layer in owned.items() if path in block and has_matrix(layer)]
 
 
 def _rank(path: str, owned: Mapping[str, nn.Module], order: Mapping[str, int]) -> int:

@@ -40,6 +40,16 @@ def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
+def owner(path: str) -> str:
+    """The layer that owned tensors belong to: a parametrised weight (weight norm, …) has a module inside its layer.
+
+    >>> owner("head.parametrizations.weight"), owner("head")
+    ('head', 'head')
+    """
+    above, inside, _ = path.rpartition("parametrizations.")
+    return above.removesuffix(".") if inside else path
+
+
 def is_norm(module: nn.Module) -> bool:
     """Whether a layer normalises: torch's own norms, or a class called so that has no weight matrix."""
     if isinstance(module, _TORCH_NORMS):

@@ -10,7 +10,7 @@ from torch import nn
 
 from fallow.base.errors import RequestError, unknown
 from fallow.weights.blocks import find_blocks, head_of, inside, late_from
-from fallow.weights.layers import execution_order, join, layers, refuse_lazy
+from fallow.weights.layers import execution_order, join, layers, owner, refuse_lazy
 
 ALL = "all"  # the split of what stands behind frozen layers: all of it is late
 
@@ -60,7 +60,7 @@ class Partition:
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self.early = self._part({path: layer for path, layer in owned.items() if path not in late})
         self.late = self._part({path: layer for path, layer in owned.items() if path in late})
-        self.head = self._part({head: owned[head]})
+        self.head = self._part({path: layer for path, layer in owned.items() if owner(path) == head})
         for part, other in (("early", self.late), ("late", self.early)):
             if not getattr(self, part).parameters and split != ALL:
                 every = ", ".join(other.modules) if len(other.modules) < 9 else f"all {len(other.modules)}"

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError
 from fallow.weights.blocks import head_of
-from fallow.weights.layers import execution_order, is_norm, join, layers
+from fallow.weights.layers import call, execution_order, is_norm, join, layers
 from fallow.weights.masks import check_fraction
 
 Cuttable = nn.Linear | nn.modules.conv._ConvNd
 Kept = dict[str, tuple[int, int]]  # by path: how many outputs and inputs of a layer's weight are kept
 
 
-def kept_channels(model: nn.Module, rate: float, inputs: Tensor) -> Kept:
+def kept_channels(model: nn.Module, rate: float, inputs: Any) -> Kept:
     """How many outputs and inputs of every convolution and linear layer stay, by path, in order of execution."""
     check_fraction(rate, "fraction")
     order = execution_order(model, inputs)
@@ -71,7 +73,7 @@ def _part(rate: float, channels: int) -> int:
     return math.ceil(round(rate * channels, 9))
 
 
-def kernel_mask(model: nn.Module, rate: float, inputs: Tensor) -> dict[str, Tensor]:
+def kernel_mask(model: nn.Module, rate: float, inputs: Any) -> dict[str, Tensor]:
     """True outside the first ⌈r·C_out⌉ × ⌈r·C_in⌉ block of every kernel; a model that does not split is refused."""
     kept = kept_channels(model, rate, inputs)
     slim(model, rate, inputs)  # refuses what does not fit together
@@ -85,8 +87,10 @@ def kernel_mask(model: nn.Module, rate: float, inputs: Tensor) -> dict[str, Tens
     return masks
 
 
-def slim(model: nn.Module, rate: float, inputs: Tensor) -> nn.Module:
-    """A copy of the model with the first ⌈r·C⌉ channels of every layer; ``inputs`` is a small batch.
+def slim(model: nn.Module, rate: float, inputs: Any) -> nn.Module:
+    """A copy of the model with the first ⌈r·C⌉ channels of every layer.
+
+    ``inputs`` is a small batch: a tensor, a tuple of arguments or a mapping of keywords.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 4, 3))
     >>> small = slim(net, 0.5, torch.zeros(1, 1, 4, 4))
@@ -109,7 +113,7 @@ def slim(model: nn.Module, rate: float, inputs: Tensor) -> nn.Module:
 
 
 @torch.no_grad()
-def _fits(model: nn.Module, small: nn.Module, kept: Kept, inputs: Tensor) -> bool:
+def _fits(model: nn.Module, small: nn.Module, kept: Kept, inputs: Any) -> bool:
     """Whether the slim network runs, and without norms computes what the whole one does with the rest at zero.
 
     Weights and inputs are random here: those of a trained model may be too small, or too large, to tell.
@@ -127,14 +131,31 @@ def _fits(model: nn.Module, small: nn.Module, kept: Kept, inputs: Tensor) -> boo
     for name, parameter in part.named_parameters():  # after all are drawn: some may be tied
         if name.rpartition(".")[0] in kept:
             parameter.copy_(whole.get_parameter(name)[tuple(slice(size) for size in parameter.shape)])
-    x = torch.randn(inputs.shape, generator=draw).to(inputs) if inputs.is_floating_point() else inputs
-    expected = whole(x)
+    x = _drawn_like(inputs, draw)
+    expected = _logits(whole, x)
+    if not isinstance(expected, Tensor):
+        raise RequestError(f"kels cannot try out this model: it returns a {type(expected).__name__}, not a tensor")
     try:
-        copy.deepcopy(small).eval()(inputs)
-        found = part(x)
+        call(copy.deepcopy(small).eval(), inputs)
+        found = _logits(part, x)
     except Exception:  # whatever a forward pass raises when shapes do not fit
         return False
     return found.shape == expected.shape and bool((found - expected).abs().max() <= 0.01 * expected.abs().max())
+
+
+def _logits(model: nn.Module, inputs: Any) -> Any:
+    output = call(model, inputs)
+    return getattr(output, "logits", output)  # what Hugging Face's return holds more
+
+
+def _drawn_like(inputs: Any, draw: torch.Generator) -> Any:
+    """Random numbers in the place of a tensor of them, of each where there are several; words stay."""
+    if isinstance(inputs, Mapping):
+        return {name: _drawn_like(each, draw) for name, each in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(_drawn_like(each, draw) for each in inputs)
+    floating = isinstance(inputs, Tensor) and inputs.is_floating_point()
+    return torch.randn(inputs.shape, generator=draw).to(inputs) if floating else inputs
 
 
 def _without_norms(model: nn.Module) -> nn.Module:

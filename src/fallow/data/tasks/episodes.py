@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fallow.base.errors import RequestError
+from fallow.base.errors import RequestError, unknown
 from fallow.base.numbers import require_whole
 from fallow.base.seeds import mix
+from fallow.data.layout import layout, numeric
 from fallow.data.normalise import normalise, statistics
 from fallow.data.tasks.base import BLOCK, LARGE, SPLITS, TaskBatch, Tasks
 from fallow.data.tasks.recipe import TaskRecipe, recipe_of
@@ -25,10 +27,11 @@ PIECE = 256  # examples to embed at a time
 class Episodes(Tasks):
     """Tasks of ``ways`` classes with ``shots`` support and ``queries`` query examples each.
 
-    ``x`` holds the examples (uint8 images or float32), ``y`` their class indices, ``names`` the classes' names.
-    ``splits`` maps train, val and test to class indices that do not overlap; None: 64, 16 and 20 % of the classes,
-    drawn by ``seed``. With ``rotations`` every image class counts four times, turned by 0, 90, 180 and 270 degrees,
-    as is usual for Omniglot. ``train_ways`` lets training have more classes in a task than evaluation.
+    ``x`` holds the examples (uint8 images or float32), ``y`` their class indices, ``names`` the classes' names. Arrays
+    are read as :func:`fallow.fit` reads them, and an array ``y`` may hold the names themselves. ``splits`` maps train,
+    val and test to class indices that do not overlap; None: 64, 16 and 20 % of the classes, drawn by ``seed``.
+    With ``rotations`` every image class counts four times, turned by 0, 90, 180 and 270 degrees, as is usual for
+    Omniglot. ``train_ways`` lets training have more classes in a task than evaluation.
 
     >>> y = torch.arange(30).repeat_interleave(4)
     >>> tasks = Episodes(name="noise", x=torch.randn(120, 2), y=y, ways=3, shots=1, queries=2)
@@ -57,10 +60,11 @@ class Episodes(Tasks):
             value = getattr(self, key)
             if value is not None:
                 require_whole(key, value, least, LARGE)
+        if not isinstance(self.x, Tensor):
+            self.x = layout({"train": numeric(self.x, "x")}, [])["train"]
+        self.y, self.labels = numbered(self.y, self.names)
         if len(self.x) != len(self.y):
             raise RequestError(f"there are {len(self.x)} examples but {len(self.y)} labels: give one for each")
-        count = int(self.y.max()) + 1
-        self.labels = [str(i) for i in range(count)] if self.names is None else list(self.names)
         self.shape = tuple(self.x.shape[1:])
         self.pictures = len(self.shape) == 3
         if self.rotations and not (self.pictures and self.shape[1] == self.shape[2]):
@@ -82,7 +86,10 @@ class Episodes(Tasks):
         ways = self._ways(split)
         turned = " (each counts four times, turned)" if self.rotations else ""
         if len(classes) * (4 if self.rotations else 1) < ways:
-            raise RequestError(f"the split {split!r} has {len(classes)} classes{turned}: {ways}-way tasks need {ways}")
+            raise RequestError(
+                f"the split {split!r} has {len(classes)} classes{turned}: {ways}-way tasks need {ways}; take fewer "
+                "ways, or name the classes of every split (splits, --splits)"
+            )
         order = self.y.argsort(stable=True)
         counts = torch.bincount(self.y, minlength=len(self.labels))
         begins = counts.cumsum(0) - counts
@@ -208,6 +215,28 @@ def dealt(keys: Tensor, ways: int) -> Tensor:
     return torch.stack(found)
 
 
+def numbered(y: Any, names: Sequence[str] | None) -> tuple[Tensor, list[str]]:
+    """The number of every example's class, and the names by number.
+
+    >>> numbered(["cat", "dog", "cat"], None)
+    (tensor([0, 1, 0]), ['cat', 'dog'])
+    """
+    held = y if isinstance(y, Tensor) else np.asarray(y)
+    if not isinstance(held, Tensor) and held.dtype.kind not in "biuf":
+        words = [str(word) for word in held.ravel()]
+        known = {name: i for i, name in enumerate(sorted(set(words)) if names is None else names)}
+        if strange := set(words) - set(known):
+            raise unknown("class in y", min(strange), known)
+        held, names = torch.tensor([known[word] for word in words]).view(held.shape), list(known)
+    labels = torch.as_tensor(held)
+    if labels.ndim != 1 or not len(labels) or labels.is_floating_point() or int(labels.min()) < 0:
+        raise RequestError(f"y has shape {tuple(labels.shape)} and type {labels.dtype}: give a class from 0 for each")
+    count = int(labels.max()) + 1
+    if names is not None and len(names) < count:
+        raise RequestError(f"y holds class {count - 1}, and there are {len(names)} names: give one for each")
+    return labels.long(), [str(i) for i in range(count)] if names is None else list(names)
+
+
 def carve(classes: Tensor, seed: int) -> dict[str, list[int]]:
     """64, 16 and 20 % of the classes, as miniImageNet and CIFAR-FS divide theirs, drawn by seed."""
     order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(mix(seed, 5)))].tolist()
@@ -226,6 +255,8 @@ def check_disjoint(splits: Mapping[str, Sequence[int]], names: Sequence[str]) ->
         if split not in SPLITS:
             raise RequestError(f"splits hold {split!r}: give train, val and test")
         for label in classes:
+            if not 0 <= int(label) < len(names):
+                raise RequestError(f"the split {split!r} names class {label}: give numbers from 0 to {len(names) - 1}")
             if held.setdefault(int(label), split) != split:
                 raise RequestError(
                     f"class {names[int(label)]!r} is in both {held[int(label)]} and {split}: "

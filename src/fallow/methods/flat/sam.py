@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class SAM(Method):
             raise unknown("value for perturb", self.perturb, ("synchronised", "local"))
 
     def begin(self, ctx: Context) -> None:
-        self.unscaled = {id(p) for name, p in ctx.model.named_parameters() if "weight" not in name.rpartition(".")[2]}
+        self.unscaled = {id(p) for name, p in ctx.model.named_parameters() if not _is_weight(name)}
 
     def update(self, ctx: Context, gradients: Gradients) -> Tensor:
         alone = ctx.engine.no_backward_sync(ctx.wrapped) if self.perturb == "local" else nullcontext()
@@ -55,6 +56,15 @@ class SAM(Method):
             gradients()
         ctx.step()
         return loss
+
+
+def _is_weight(name: str) -> bool:
+    """Whether a parameter is one of the weights, be it one of those that a weight norm makes them of.
+
+    >>> [_is_weight(name) for name in ("0.weight", "0.bias", "0.parametrizations.weight.original1")]
+    [True, False, True]
+    """
+    return "weight" in re.sub(r"\.original\d*$", "", name).rpartition(".")[2]
 
 
 @contextmanager

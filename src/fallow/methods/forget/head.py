@@ -13,7 +13,7 @@ from fallow.core.method import Method
 from fallow.core.ranges import choice
 from fallow.methods.forget.measure import log_forgetting
 from fallow.weights import Partition
-from fallow.weights.layers import has_matrix
+from fallow.weights.layers import has_matrix, owner
 
 
 @dataclass(eq=False)
@@ -54,7 +54,8 @@ def last_connected(partition: Partition) -> list[str]:
     ['2', '4']
     """
     running = partition.early.modules | partition.late.modules  # in order
-    layers = [(path, layer) for path, layer in running.items() if has_matrix(layer)]
+    matrices = [(owner(path), layer) for path, layer in running.items() if has_matrix(layer)]
+    layers = [(path, running.get(path, layer)) for path, layer in matrices]
     others = [i for i, (_, layer) in enumerate(layers) if not isinstance(layer, nn.Linear)]
     first = others[-1] + 1 if others else 1
     return [path for path, _ in layers[first:]]
