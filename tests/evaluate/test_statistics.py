@@ -17,6 +17,7 @@ from fallow.evaluate.statistics import (
     interval,
     level_means,
     paired,
+    share,
     sign_test,
     significance,
 )
@@ -69,6 +70,12 @@ def test_an_interval_of_overlapping_splits_is_wider() -> None:
     assert plain.high is not None
     assert wide.high is not None
     assert wide.high - wide.mean == pytest.approx((plain.high - plain.mean) * math.sqrt((0.2 + 0.25) / 0.2))
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 5), (18, 18), (7, 30), (1, 2)])
+def test_a_share_has_wilsons_interval(right: int, n: int) -> None:
+    wanted = stats.binomtest(right, n).proportion_ci(method="wilson")
+    assert share([1.0] * right + [0.0] * (n - right)) == pytest.approx((right / n, wanted.low, wanted.high))
 
 
 def test_one_value_has_no_interval() -> None:

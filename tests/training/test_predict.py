@@ -1,6 +1,7 @@
 """The model of a run, used: on files of many kinds, past bad ones, and never by code that a record names."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -41,6 +42,10 @@ def test_folders_arrays_and_bad_files(predictor: Predictor, images: Path, tmp_pa
     assert [p.name for p in found] == sorted(str(path) for path in images.rglob("*.png"))
     assert [p.label for p in found] == ["cat"] * 12 + ["dog"] * 12
     assert not found.failed
+    (images / "dog" / ".checkpoints").mkdir()
+    (images / "dog" / ".checkpoints" / "old.png").write_bytes(Path(found[0].name).read_bytes())
+    assert list(predictor(images)) == list(found)  # hidden folders are left alone, as in training
+    shutil.rmtree(images / "dog" / ".checkpoints")
     (images / "dog" / "bad.png").write_text("no image")
     again = predictor([images, tmp_path / "gone.png"])
     assert list(again) == list(found)

@@ -82,7 +82,7 @@ def test_a_probe_is_the_probe_of_the_networks_features(home: Path, protocol: str
     assert entry.best_on_test == pytest.approx(probe.best(test, data.test.y)[1])
     assert entry.over == "test examples"
     half = 1.96 * (right.var() / len(right)).sqrt().item()
-    assert entry.estimate.high - entry.estimate.mean == pytest.approx(half, rel=0.1)
+    assert (entry.estimate.high - entry.estimate.low) / 2 == pytest.approx(half, rel=0.1)
     assert found.notes[-1] == "other for llf: resized from 10×10 to 8×8 and colours averaged to grey."
 
 
@@ -115,6 +115,12 @@ def test_seeds_that_agree_by_chance_are_no_evidence() -> None:
     assert found.difference.mean == -0.25
     assert found.difference.p > 0.05
     assert found.estimate.low < 0.5 < found.estimate.high
+
+
+def test_a_network_that_is_always_right_is_not_known_to_be_perfect() -> None:
+    right = {Backbone("long", "r0", "last", 0): {"values": [1.0] * 18}}
+    found = _entry(asked.Asked("logistic"), "long", TransferColumn("photos", "", None), right, None)
+    assert found.estimate == pytest.approx((1.0, 0.824, 1.0), abs=0.001)
 
 
 def test_rows_are_paired_by_the_seeds_that_both_have() -> None:

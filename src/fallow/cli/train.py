@@ -198,7 +198,10 @@ def _report(result: Result, record: dict[str, Any]) -> None:
 
     data = record["data"]
     sizes = ", ".join(f"{data['sizes'][part]} {part}" for part in ("train", "val", "test") if data["sizes"].get(part))
-    kind = f"{len(data['target']['names'])} classes" if data["target"]["kind"] == "classes" else data["target"]["kind"]
+    many = len(data["target"]["names"])
+    kind = {"classes": f"{many} classes", "dense": f"{many} classes of pixels", "labels": f"{many} labels"}.get(
+        data["target"]["kind"], data["target"]["kind"]
+    )
     print(f"{data['name']}: {sizes} examples of {kind}; {record['model']}, {record['method']}")
     for note in record["notes"]:
         print(f"note: {note}")

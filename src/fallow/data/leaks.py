@@ -1,4 +1,4 @@
-"""What makes a score worth less than it seems: examples on both sides of a split, uneven classes, answers in x."""
+"""What makes a score worth less than it seems: twins on both sides of a split, rare or absent classes, answers in x."""
 
 from __future__ import annotations
 
@@ -49,6 +49,19 @@ def shared(train: Any, other: Any) -> int:
         known = set(first)
         return sum(content in known for content in second)
     return 0
+
+
+def absent(parts: dict[str, Any], classes: Sequence[str]) -> list[str]:
+    """A sentence for each of validation and test that lacks some of the classes."""
+    found = []
+    for key, words in WORDS.items():
+        if isinstance(part := parts.get(key), Examples | Files):
+            held = set(part.y.unique().tolist())
+            lacking = [name for place, name in enumerate(classes) if place not in held]
+            if lacking:
+                others = f" and {len(lacking) - 1} more classes have" if len(lacking) > 1 else " has"
+                found.append(f"{lacking[0]!r}{others} no {words} examples: scores there say nothing of them.")
+    return found
 
 
 def uneven(y: Tensor, classes: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from fallow.data.examples import Data, Examples, Files, digest, equal_channels
 from fallow.data.groups import numbered, read_groups
 from fallow.data.layout import KINDS as LAYOUTS
 from fallow.data.layout import relaid
-from fallow.data.leaks import WORDS, leaks
+from fallow.data.leaks import WORDS, absent, leaks
 from fallow.data.normalise import SAMPLE, spaced, statistics
 from fallow.data.parts import Parts, Shares, choose, strata_of
 from fallow.data.sources.cifar import cifar, is_cifar
@@ -284,7 +284,8 @@ def _carve(name: str, parts: Parts, cut: Shares) -> Data:
         table = parts.table.fitted(train.x)
         train = Examples(table.encode(train.x), train.y)
         val, test = (Examples(table.encode(p.x), p.y) if isinstance(p, Examples) else p for p in (val, test))
-    notes += leaks({"train": train, "val": val, "test": test})
+    divided = {"train": train, "val": val, "test": test}
+    notes += leaks(divided) + (absent(divided, classes) if classes else [])
     if equal_channels(train):
         notes.append("The three channels of every image are equal: grey images, which the model sees three times over.")
     if isinstance(train, Files):

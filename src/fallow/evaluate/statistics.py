@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import nctdtr, stdtr, stdtrit
+from scipy.special import nctdtr, ndtri, stdtr, stdtrit
 
 
 def binomial_test(wins: int, trials: int) -> float:
@@ -118,6 +118,19 @@ def interval(values: Sequence[float], level: float = 0.95, *, overlap: float = 0
     spread = max(statistics.stdev(values), grain / math.sqrt(12))  # of a rounded number
     half = float(stdtrit(n - 1, (1 + level) / 2)) * spread * math.sqrt(1 / n + overlap)
     return Estimate(mean, mean - half, mean + half)
+
+
+def share(values: Sequence[float], level: float = 0.95) -> Estimate:
+    """The share of ones among zeros and ones, with Wilson's interval, which is wide also where all are alike.
+
+    >>> share([1.0] * 18)
+    Estimate(mean=1.0, low=0.824..., high=1.0)
+    """
+    n, z = len(values), float(ndtri((1 + level) / 2))
+    mean = math.fsum(values) / n
+    centre, whole = mean + z**2 / (2 * n), 1 + z**2 / n
+    half = z * math.sqrt(mean * (1 - mean) / n + (z / (2 * n)) ** 2)
+    return Estimate(mean, max(0.0, (centre - half) / whole), min(1.0, (centre + half) / whole))
 
 
 def paired(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from fallow.evaluate.statistics import Difference, Estimate, holm, interval, paired
+from fallow.evaluate.statistics import Difference, Estimate, holm, interval, paired, share
 from fallow.report.shown import ACCURACY, Shown
 from fallow.transfers.asked import Asked
 from fallow.transfers.backbones import Backbone
@@ -136,7 +136,10 @@ def _entry(
         else:
             difference = paired(mean, _mean(theirs))
     over = "seeds" if len(seeds) > 1 else units
-    estimate = interval(list(seeds.values()), grain=_grain(ours)) if len(seeds) > 1 else interval(mean)
+    if len(seeds) > 1:
+        estimate = interval(list(seeds.values()), grain=_grain(ours))
+    else:
+        estimate = share(mean) if set(mean) <= {0.0, 1.0} else interval(mean)
     best = [each["best_on_test"] for each in ours.values() if "best_on_test" in each]
     return Answer(
         row, column, len(ours), {str(seed): value for seed, value in seeds.items()}, estimate, over, difference,
