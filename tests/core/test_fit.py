@@ -288,6 +288,7 @@ def test_methods_do_not_carry_anything_over() -> None:
     [
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), "3 classes need 3 numbers"),
         (nn.Sequential(nn.Flatten(), nn.Linear(63, 3)), r"cannot take examples of shape \(1, 8, 8\)"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3)).double(), r"float64; give model\.float\(\), and precision"),
     ],
 )
 def test_a_model_that_does_not_fit_the_data_is_refused_before_training(model, says, images) -> None:

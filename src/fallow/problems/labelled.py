@@ -171,6 +171,9 @@ class Labelled(Problem):
                 shape = tuple(model.eval()(x).shape)
         except (RuntimeError, IndexError, TypeError, AttributeError, ValueError) as error:
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            kind = next((p.dtype for p in model.parameters() if p.is_floating_point()), x.dtype)
+            if x.is_floating_point() and kind != x.dtype:
+                why = f"its weights are {kind}; give model.float(), and precision float64 or bf16 where you want that"
             raise RequestError(f"the model cannot take examples of shape {tuple(x.shape[1:])}: {why}") from error
         if why := self.target.check(shape, y.shape):
             raise RequestError(why)
