@@ -1,6 +1,6 @@
 """FixMatch beside the labels alone where labels are few, with a narrow WideResNet.
 
-fallow reproduce semi-labels --data-dir DIR      on DIR/cifar10_sub.npz and DIR/fashion_mnist.npz
+fallow reproduce semi-labels --data-dir DIR      on those of cifar10_sub.npz and fashion_mnist.npz that are in DIR
 fallow reproduce semi-labels                     on the digits
 
 The thesis stands on FixMatch, whose WideResNet-28-2 learns from 40 and 250 labels of CIFAR-10 for a million steps. Here
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fallow.base.errors import RequestError
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.seal_tables import direction
 from fallow.reproduce.table import Cell, Table, cell
@@ -31,7 +32,10 @@ def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """Accuracies of both, and the difference paired by seed, for every data set and number of labels."""
     sets = {"digits": "digits"}
     if data_dir is not None:
-        sets = {key: str(data_dir / f"{key}.npz") for key in ("cifar10_sub", "fashion_mnist")}
+        held = {key: data_dir / f"{key}.npz" for key in ("cifar10_sub", "fashion_mnist")}
+        sets = {key: str(path) for key, path in held.items() if path.exists()}
+        if not sets:
+            raise RequestError(f"{data_dir} has none of {', '.join(path.name for path in held.values())}")
     trainings = {
         (key, labels, training, seed): one
         for seed in seeds
