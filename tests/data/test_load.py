@@ -535,7 +535,7 @@ def test_labels_are_balanced_by_the_rarest() -> None:
 def test_target_says_what_y_does_not() -> None:
     x, _ = regression(90)
     counts = torch.arange(90) // 2
-    with pytest.raises(RequestError, match="say target='numbers' \\(--target numbers\\) if these are no classes"):
+    with pytest.raises(RequestError, match="say target='numbers' \\(--target numbers, of a table COLUMN:numbers"):
         load((x, counts))
     data = load((x, counts), target="numbers")
     assert isinstance(data.train, Examples)

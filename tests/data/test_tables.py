@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -541,6 +543,7 @@ def test_bad_files(tmp_path: Path) -> None:
         ("a,b\n", "holds no rows"),
         ("a,a\n1,2\n", "two columns named 'a'"),
         ("a,b\n1,2\n3\n", "line 3 of .* has 1 values for 2 columns"),
+        ('a,b\n1,"2\n' + "3,4\n" * 40_000, "cannot be read .*quotation mark left open"),
     ):
         (tmp_path / "t.csv").write_text(content)
         with pytest.raises(RequestError, match=says):
@@ -552,6 +555,23 @@ def test_bad_files(tmp_path: Path) -> None:
     fallow.fit("mlp:hidden=4", path, target="price", generations=1, epochs=1, out=run)
     with pytest.raises(RequestError, match="lacks the column 'ward'"):
         Predictor(run)(written(tmp_path / "new.csv", age=["1"], dose=["2"]))
+
+
+def test_a_damaged_parquet_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(path: Path) -> None:
+        raise ValueError("magic bytes not found\nin footer")
+
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(parquet=SimpleNamespace(read_table=fails)))
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    with pytest.raises(RequestError, match=r"not a readable \.parquet \(magic bytes not found\)"):
+        load(tmp_path / "t.parquet", target="a")
+
+
+def test_classes_that_differ_in_capitals_are_said(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", ";", **columns() | {"grade": ["yes", "Yes ", "no"] * 20})
+    path.write_text("\n\n" + path.read_text())  # empty lines before the names
+    said = "'Yes' and 'yes' in 'grade' are taken for two classes: write them alike if they are one."
+    assert said in load(path, target="grade").notes
 
 
 def test_numbers_of_text() -> None:

@@ -182,13 +182,18 @@ def read_cells(path: Path) -> Sheet:
 
 def _csv(path: Path) -> Sheet:
     text = _text(path.read_bytes())
-    first, _, rest = text.partition("\n")
+    first, _, rest = text.lstrip().partition("\n")  # empty lines may come before it
     if said := EXCEL.fullmatch(first.strip()):  # how Excel is told of a separator
         separator, text = said[1], rest
     else:
         separator = max(SEPARATORS, key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    found = [(reader.line_num, row) for row in reader if row]
+    try:
+        found = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:  # a cell that never ends, mostly
+        raise RequestError(
+            f"line {reader.line_num} of {path} cannot be read ({error}): is a quotation mark left open?"
+        ) from error
     if not found:
         return Sheet()
     rows = [row for _, row in found]
@@ -244,5 +249,8 @@ def _parquet(path: Path) -> Sheet:
         from pyarrow import parquet
     except ImportError as error:
         raise RequestError("reading .parquet needs pyarrow: pip install 'fallow[parquet]'") from error
-    found = parquet.read_table(path).to_pydict()
+    try:
+        found = parquet.read_table(path).to_pydict()
+    except Exception as error:  # pyarrow raises many kinds for a damaged file
+        raise RequestError(f"{path} is not a readable .parquet ({str(error).partition(chr(10))[0]})") from error
     return Sheet({name: ["" if cell is None else str(cell) for cell in column] for name, column in found.items()})

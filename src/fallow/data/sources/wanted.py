@@ -151,7 +151,21 @@ def _single(name: str, column: Sequence[str], kind: str | None, way: str) -> tup
         kind = "numbers"
     if kind == "numbers":
         y = y.astype(np.float64)
+    if y.dtype.kind == "U":
+        said += _alike(name, sorted(set(y.tolist())))
     return Answers(y, rows, kind, [name] if y.dtype.kind == "f" else None, notes + said), gaps
+
+
+def _alike(name: str, classes: list[str]) -> list[str]:
+    """Says when names of classes differ in nothing but capitals."""
+    alike: dict[str, list[str]] = {}
+    for each in classes:
+        alike.setdefault(each.casefold(), []).append(each)
+    return [
+        f"{' and '.join(map(repr, some))} in {name!r} are taken for two classes: write them alike if they are one."
+        for some in alike.values()
+        if len(some) > 1
+    ]
 
 
 def _gaps(name: str, answers: Sequence[str], kind: str | None, way: str) -> tuple[set[str], list[str]]:
