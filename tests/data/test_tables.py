@@ -555,6 +555,8 @@ def test_bad_files(tmp_path: Path) -> None:
     fallow.fit("mlp:hidden=4", path, target="price", generations=1, epochs=1, out=run)
     with pytest.raises(RequestError, match="lacks the column 'ward'"):
         Predictor(run)(written(tmp_path / "new.csv", age=["1"], dose=["2"]))
+    with pytest.raises(RequestError, match=r"lacks the column 'ward', .*: did you mean 'Ward'"):
+        Predictor(run)(written(tmp_path / "new.csv", age=["1"], dose=["2"], Ward=["north"]))
 
 
 def test_a_damaged_parquet_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -588,7 +590,7 @@ def test_the_parts_of_a_column(name: str, words: tuple[str, str, str], tmp_path:
     data = load(path, target="price", groups="who")
     assert data.sizes == {"train": 40, "val": 8, "test": 11}
     assert f"The parts are those of the column {name!r}." in data.notes
-    assert any("groups of the test examples are in the training part too" in note for note in data.notes)
+    assert any("groups with the test examples" in note for note in data.notes)
     assert data.test.y.tolist() == pytest.approx([price for price in held["price"][48:] if price == price])
     assert data.table is not None
     assert [column.name for column in data.table.columns] == ["age", "ward", "dose"]

@@ -312,7 +312,8 @@ def _straddling(groups: dict[str, Tensor]) -> list[str]:
     found = []
     for part, words in WORDS.items():
         if part in groups and (count := len(set(groups[part].tolist()) & set(groups["train"].tolist()))):
-            found.append(f"{count} groups of the {words} examples are in the training part too: the source has it so.")
+            those = f"{count} groups" if count > 1 else "a group"
+            found.append(f"The training part shares {those} with the {words} examples: the source has it so.")
     return found
 
 

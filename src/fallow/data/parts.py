@@ -150,7 +150,10 @@ def choose(
 
 
 def _of(groups: Tensor | None, chosen: Tensor) -> str:
-    return "" if groups is None else f" of {groups[chosen].unique().numel()} groups"
+    if groups is None:
+        return ""
+    count = groups[chosen].unique().numel()
+    return f" of {count} group{'s' * (count != 1)}"
 
 
 def _check_sides(y: Tensor, kept: Tensor, carved: Tensor, classes: list[str] | None) -> None:

@@ -8,6 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,10 @@ class DataTable:
         """Rows as numbers (N×columns), with NaN for gaps."""
         for column in self.columns:
             if column.name not in cells:
-                raise RequestError(f"{what} lacks the column {column.name!r}, which the model was trained with")
+                known = {name.lower(): name for name in cells}
+                near = get_close_matches(column.name.lower(), known, n=1, cutoff=0.8)
+                meant = f": did you mean {known[near[0]]!r}?" if near else ""
+                raise RequestError(f"{what} lacks the column {column.name!r}, which the model was trained with{meant}")
         return torch.from_numpy(np.stack([column.raw(cells[column.name]) for column in self.columns], 1))
 
     def fitted(self, raw: Tensor) -> DataTable:
