@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fallow.cli.main import main
 from fallow.reproduce import (
@@ -207,6 +208,29 @@ def test_each_table_runs_and_says_what_agrees(name, tmp_path: Path, monkeypatch,
     assert f"fallow reproduce {name}" in page
     assert not re.search(r"\b(nan|inf)\b", page)
     assert not any(str(tmp_path) in said for said in table["remarks"])  # a file is known by its name
+
+
+def test_rte_tunes_the_network_that_is_given(tmp_path: Path, monkeypatch, capsys) -> None:
+    """A folder of Hugging Face's in the data's; other weights in it are another table."""
+    library = pytest.importorskip("transformers")
+    data = small_shapes_and_pairs(tmp_path)
+    bert = fam_rte.untrained(data / "bert", ["it rains in town", "it snows"], hidden=8, layers=1)
+    torch.manual_seed(0)
+    network = library.AutoModelForSequenceClassification.from_config(library.AutoConfig.from_pretrained(bert))
+    network.save_pretrained(bert)
+    capsys.readouterr()
+    monkeypatch.setattr(fam_rte, "TUNED_EPOCHS", 1)
+    asked = ["fam-rte", "--seeds", "2", "--json", "--out", str(tmp_path / "out"), "--data-dir", str(data)]
+    code, out, _ = ask(monkeypatch, capsys, *asked)
+    assert code == 0
+    assert json.loads(out)["remarks"][0].startswith("BERT of bert;")
+    with torch.no_grad():
+        network.classifier.bias.add_(1)
+    network.save_pretrained(bert)
+    capsys.readouterr()
+    code, _, said = ask(monkeypatch, capsys, *asked)
+    assert code == 2
+    assert "bert" in said
 
 
 def test_the_list_and_a_mistyped_name(monkeypatch, capsys) -> None:

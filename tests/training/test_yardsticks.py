@@ -8,20 +8,26 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from scipy.sparse import csr_array
 from sklearn import ensemble
 from sklearn.datasets import load_diabetes
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from fallow.data import Data, load
+from fallow.data.texts import to_strings
 from fallow.evaluate.heads import principal
 from fallow.evaluate.metrics import labels_f1
-from fallow.models import build, forest
+from fallow.models import build, forest, words
+from fallow.models.bag import WORD
 from fallow.models.forest import Forest
 from fallow.models.lite0 import published
 from fallow.models.scaled import Scaled
+from fallow.models.words import Words, spanned
 from fallow.models.yardsticks import rebuilt
-from fallow.training.yardsticks import KS, Yardstick, on_pretrained, yardsticks
+from fallow.training.predict import Predictor
+from fallow.training.yardsticks import KS, Yardstick, keep, on_pretrained, relearned, yardsticks
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +191,55 @@ def test_masks_have_a_majority_alone() -> None:
     assert only.name == "majority"
     assert only.outputs["test"].shape == (len(data.test), 2, 6, 6)
     assert only.metrics["test"]["dice"] == 0  # all is background
+
+
+def reviews(count: int = 120) -> tuple[np.ndarray, np.ndarray]:
+    draw, y = np.random.default_rng(0), np.arange(count) % 3
+    common, own = [f"word{i}" for i in range(40)], [["good", "fine film"], ["bad", "dull plot"], ["odd", "strange"]]
+    texts = [" ".join([*draw.choice(common, draw.integers(3, 30)), *draw.choice(own[k], 2)]) for k in y]
+    return np.array([text.capitalize() + "!" for text in texts]), y
+
+
+def test_words_of_texts_are_weighed_as_by_scikit_learn() -> None:
+    texts, _ = reviews()
+    network = Words.heard([(text,) for text in texts[:80]])
+    theirs = TfidfVectorizer(token_pattern=WORD.pattern, ngram_range=(1, 2), sublinear_tf=True).fit(texts[:80])
+    assert len(network.terms) == len(theirs.vocabulary_)
+    ours, reference = network.vectors(network.tokens([(t,) for t in texts])), theirs.transform(texts)
+    # the order of terms is another: what does not depend on it is compared
+    np.testing.assert_allclose((ours @ ours.T).toarray(), (reference @ reference.T).toarray(), atol=1e-5)
+    np.testing.assert_allclose(np.sort(ours.toarray(), 1), np.sort(reference.toarray(), 1), atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [3000, 40])
+def test_texts_have_a_yardstick_on_their_words(rows: int, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(words, "ROWS", rows)
+    texts, y = reviews()
+    data = load((texts, y))
+    found = by_name(data)
+    assert list(found) == ["majority", "logistic on words"]
+    line = found["logistic on words"]
+    assert line.metrics["test"]["accuracy"] > 0.9 > 0.5 > found["majority"].metrics["test"]["accuracy"]
+    if rows > len(texts):  # all of the training texts: the head is that of scikit-learn
+        known = TfidfVectorizer(token_pattern=WORD.pattern, ngram_range=(1, 2), sublinear_tf=True)
+        x = known.fit_transform([text for (text,) in to_strings(data.train.x)])
+        penalty = line.chosen["strength"] * float(principal(torch.from_numpy(x @ spanned(csr_array(x)))).scale)
+        theirs = LogisticRegression(C=1 / penalty, tol=1e-8, max_iter=10_000).fit(x, data.train.y.numpy())
+        given = theirs.predict_log_proba(known.transform([text for (text,) in to_strings(data.test.x)]))
+        np.testing.assert_allclose(line.outputs["test"].log_softmax(1), given, atol=1e-3)
+    keep(line, data, tmp_path)
+    answers = Predictor(tmp_path)(np.array(["a good fine film", "bad dull", ""]))
+    assert [answer.label for answer in answers][:2] == ["0", "1"]
+    again = relearned(data, line.name, line.chosen)
+    torch.testing.assert_close(again.outputs["test"], line.outputs["test"])
+
+
+def test_pairs_of_texts_and_numbers_have_one_too() -> None:
+    texts, y = reviews()
+    pairs = np.stack([texts, np.roll(texts, 1)], 1)
+    found = by_name(load((pairs, y.astype(np.float32)), target="numbers"))
+    assert list(found) == ["mean", "ridge on words"]
+    assert found["ridge on words"].metrics["test"]["rmse"] < 0.7 * found["mean"].metrics["test"]["rmse"]
 
 
 def test_without_validation_there_is_still_a_yardstick() -> None:

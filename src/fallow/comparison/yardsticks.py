@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 from dataclasses import dataclass
@@ -51,7 +52,8 @@ def measured(comparison: Comparison, contents: Mapping[str, str], **where: Any) 
     seeds = range(plan.first, plan.first + min(SEEDS, plan.seeds))
     wanted: dict[tuple[str, int], Run] = {}
     for source, data in comparison.loaded.items():
-        if plan.fewshot or data.describe()["sizes"]["train"] * _values(data.shape) > LARGE:
+        large = not data.texts and data.describe()["sizes"]["train"] * math.prod(data.shape) > LARGE
+        if plan.fewshot or large:
             continue
         few = sum(filter(None, data.sizes.values())) <= (MOST // 4 if plan.quick else MOST)
         for seed in seeds:
@@ -105,13 +107,6 @@ def entry(row: Measured, first: int) -> Runner:
     model = "lite0" if "lite0" in row.name else "yardstick"
     test, val = row.test[row.best], row.val[row.best]
     return Runner(row.data, model, row.name, first + row.best, "", None, test, val, 0.0, 0, 0.0)
-
-
-def _values(shape: tuple[int, ...]) -> int:
-    count = 1
-    for side in shape:
-        count *= side
-    return count
 
 
 def said(settings: Sequence[Setting], rows: Sequence[Measured]) -> list[str]:

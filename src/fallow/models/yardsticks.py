@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fallow.models.chunks import by_chunks
 from fallow.models.forest import Forest
+from fallow.models.words import Words
 
 CHUNK = 512  # examples whose distances to all others are held at once
 
@@ -89,7 +90,7 @@ class Neighbours(nn.Module):
 
 
 KINDS: dict[str, type[nn.Module]] = {
-    "constant": Constant, "linear": Linear, "neighbours": Neighbours, "forest": Forest,
+    "constant": Constant, "linear": Linear, "neighbours": Neighbours, "forest": Forest, "words": Words,
 }  # fmt: skip
 
 

@@ -36,7 +36,7 @@ TABLES: dict[str, Entry] = {
     "fam-reparametrisation": Entry(
         "fam_reparametrisation", "FAM, section 2", "rescaling changes SAM's sharpness, not relative flatness", 0.2
     ),
-    "fam-table1": Entry("fam_table1", "FAM, table 1", "plain training, SAM and FAM, scaled down", 18),
+    "fam-table1": Entry("fam_table1", "FAM, table 1", "plain training, SAM and FAM, scaled down", 30),
     "fam-lambda": Entry("fam_table1", "FAM, section 4", "the gain on validation of every λ", 6),
     "fam-shapes": Entry("fam_shapes", "FAM, table 2", "shapes made whole: baseline, L2, SAM, FAM, scaled down", 30),
     "fam-shapes-small": Entry("fam_shapes", "FAM, table 2", "the same at 32³ voxels", 4),

@@ -21,6 +21,7 @@ from fallow.base.files import digest, expanded
 from fallow.base.numbers import SEEDS, require_whole
 from fallow.core.record import versions
 from fallow.data import load
+from fallow.data.content import together
 from fallow.experiment import Run, check, grid, run
 from fallow.reproduce import TABLES
 from fallow.reproduce.table import Table
@@ -100,8 +101,14 @@ class Runs:
 
 
 def _content(path: Path) -> str:
-    """What identifies a file, or a folder of images."""
-    return digest(path) if path.is_file() else load(path).content()
+    """What identifies a file, or a folder: a network with its weights, or one of images by what is seen of them."""
+    if path.is_file():
+        return digest(path)
+    if not (path / "config.json").is_file():
+        return load(path).content()
+    return together(
+        *(piece for file in sorted(path.rglob("*")) if file.is_file() for piece in (file.name, digest(file)))
+    )
 
 
 def named(key: Key) -> str:

@@ -6,10 +6,11 @@ logistic, ridge  on scaled inputs, its strength chosen on validation         lin
 k-NN             k of 1 to 20 chosen on validation                           by distance of scaled inputs
 extra trees      300 trees (Geurts et al. 2006), up to 1,024 values          bagged, takes inputs as they are
 boosted trees    histogram boosting (Ke et al. 2017), of tables              boosted, takes inputs as they are
+… on words       logistic or ridge on the TF-IDF of words and pairs of them  linear, of texts
 ===============  ==========================================================  ==============================
 
-``inputs`` are raw values, or what lite0, which knows ImageNet's photographs, makes of pictures. Masks and texts
-have the majority alone.
+``inputs`` are raw values, or what lite0, which knows ImageNet's photographs, makes of pictures. Masks have the majority
+alone.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from torch.nn import functional
 from fallow.base import files
 from fallow.core.record import RunFolder, versions
 from fallow.data import Data, Examples, Files, Part, Stream, Target, stream
+from fallow.data.texts import to_strings
 from fallow.evaluate.metrics import Metric
 from fallow.models import forest
 from fallow.models.cut import HEAD
@@ -36,6 +38,7 @@ from fallow.models.features import front_features
 from fallow.models.forest import Forest
 from fallow.models.linear import best_of, fitted_head, standardised
 from fallow.models.lite0 import published
+from fallow.models.words import Words, spanned
 from fallow.models.yardsticks import Constant, Linear, Neighbours
 from fallow.problems import Labelled
 
@@ -75,7 +78,9 @@ def yardsticks(data: Data, *, metric: str | None = None, seed: int = 0) -> list[
     >>> [each.name for each in yardsticks(load("digits", train=50))]
     ['majority', 'logistic', 'k-NN', 'extra trees']
     """
-    if data.target.kind == "dense" or data.texts or not _fits(data):
+    if data.texts:
+        return [_majority(data, _answers(data)), *on_words(data, metric=metric)]
+    if data.target.kind == "dense" or not _fits(data):
         return [_majority(data, _answers(data))]
     parts = _all(data)
     found = on_features(parts, data.target, metric=metric, seed=seed, table=len(data.shape) == 1)
@@ -115,10 +120,32 @@ def on_pretrained(data: Data, *, metric: str | None = None, folder: Path | None 
     return [replace(found, name=f"{found.name} on lite0 features", seconds=time.perf_counter() - start)]
 
 
+def on_words(data: Data, *, metric: str | None = None, strength: float | None = None) -> list[Yardstick]:
+    """Logistic regression, or ridge, on the words of texts; none of texts that are tokens already."""
+    held = {name: part for name, part in _parts(data).items() if isinstance(part, Examples)}
+    if "train" not in held or held["train"].x.dtype != torch.int8:
+        return []
+    texts = {name: to_strings(part.x) for name, part in held.items()}
+    network = Words.heard(texts["train"])
+    parts = {name: (network.tokens(texts[name]), part.y) for name, part in held.items()}
+
+    def learner() -> Learned:
+        basis = spanned(network.vectors(parts["train"][0]))
+        near = {name: (torch.from_numpy(network.vectors(x) @ basis), y) for name, (x, y) in parts.items()}
+        judge = data.target.metric(metric)
+        head, chosen = fitted_head(near["train"], near.get("val"), data.target, judge, strength)
+        learned = Words(network.terms, network.idf, head.weight @ torch.from_numpy(basis).T, head.bias)
+        return f"{_named(data.target)} on words", {"strength": chosen}, learned, {"kind": "words"}
+
+    return [_judged(learner, parts, data.target, "raw")]
+
+
 def relearned(data: Data, name: str, chosen: dict[str, float], seed: int = 0) -> Yardstick:
     """A yardstick on raw values with what was chosen for it before, be there validation or not."""
     if name in ("majority", "mean"):
         return _majority(data, _answers(data))
+    if name.endswith("on words"):
+        return on_words(data, strength=chosen["strength"])[0]
     parts = {part: (x.flatten(1).float(), y) for part, (x, y) in _all(data).items()}
     how = (parts, data.target, data.target.metric())
     learner: Callable[[], Learned] = partial(_linear, *how, strength=chosen.get("strength"))
@@ -185,8 +212,11 @@ def _majority(data: Data, answers: dict[str, Tensor]) -> Yardstick:
 def _linear(parts: Parts, target: Target, metric: Metric, strength: float | None = None) -> Learned:
     """Logistic regression (of labels: one for each against the rest) or ridge, as strong as validation likes."""
     head, strength = fitted_head(parts["train"], parts.get("val"), target, metric, strength)
-    name = "ridge" if target.kind == "numbers" else "logistic"
-    return name, {"strength": strength}, Linear(head.weight, head.bias), {"kind": "linear"}
+    return _named(target), {"strength": strength}, Linear(head.weight, head.bias), {"kind": "linear"}
+
+
+def _named(target: Target) -> str:
+    return "ridge" if target.kind == "numbers" else "logistic"
 
 
 def _neighbours(parts: Parts, target: Target, metric: Metric, k: int | None = None) -> Learned:
