@@ -18,6 +18,7 @@ from fallow.base.errors import RequestError
 from fallow.core.record import RunFolder
 from fallow.data import load
 from fallow.data.tables import DataTable, numbers
+from fallow.data.texts import to_strings
 
 ROWS = 60
 
@@ -101,15 +102,64 @@ def test_an_unknown_category_is_said_where_gaps_are_known(tmp_path: Path) -> Non
     Predictor(tmp_path / "run")(written(tmp_path / "odd.csv", age=["", ""], ward=["", "north"], dose=[1, 2]))
 
 
-def test_a_table_of_texts_is_shown_the_way(tmp_path: Path) -> None:
-    held = {"review": [f"film {i} was really great" for i in range(ROWS)], "label": ["y", "n"] * 30}
-    with pytest.raises(
-        RequestError, match=r"no column is left .*'review', are read from a \.npz of strings: .*text\.md"
-    ):
-        load(written(tmp_path / "t.csv", **held), target="label")
-    held["review"] = [f"film{i}" for i in range(ROWS)]
+def prose(words: int) -> dict[str, list[str]]:
+    draw = np.random.default_rng(0)
+    kind = [str(k) for k in np.arange(ROWS) % 2]
+    own = {"0": "dull", "1": "great"}
+    texts = [" ".join([*draw.choice(["film", "plot", "end", "cast"], words - 2), f"no{i}", own[k]]) for i, k in
+             enumerate(kind)]  # fmt: skip
+    return {"review": texts, "label": kind}
+
+
+def test_a_table_that_holds_texts_alone_is_read_as_texts(tmp_path: Path) -> None:
+    held = prose(6)
+    path = written(tmp_path / "t.csv", id=range(7, 7 + ROWS), **held)
+    data = load(path)
+    assert data.texts
+    assert data.texts_of == ("review",)
+    assert sorted(text for part in (data.train, data.val, data.test) for (text,) in to_strings(part.x)) == sorted(
+        held["review"]
+    )
+    assert "Examples are the texts in 'review'." in data.notes
+    odd = written(tmp_path / "odd.csv", tweet_id=[3 * i for i in range(ROWS)], **held)  # an identifier tells nothing
+    assert "Examples are the texts in 'review'; 'tweet_id' left out." in load(odd).notes
+    short = written(tmp_path / "short.csv", **prose(3))
+    assert load(short).texts_of == ("review",)
+    names = {"review": [f"film{i}" for i in range(ROWS)], "label": held["label"]}
     with pytest.raises(RequestError, match=r"no column is left .* was left out\.$"):
-        load(written(tmp_path / "t.csv", **held), target="label")
+        load(written(tmp_path / "names.csv", **names))
+    assert load(tmp_path / "names.csv", as_="texts").texts
+
+
+def test_texts_beside_features_are_read_if_asked(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", stars=[i % 5 for i in range(ROWS)], **prose(6))
+    data = load(path)
+    assert data.table is not None
+    assert "Texts, as in 'review', are not learned from: --as texts learns from them alone." in data.notes
+    assert "Examples are the texts in 'review'; 'stars' left out." in load(path, as_="texts").notes
+    assert all("--as texts" not in note for note in load(path, as_="features").notes)
+    with pytest.raises(RequestError, match="no column of texts, and an example is one text or two"):
+        load(path, as_="texts", drop="review")
+    with pytest.raises(RequestError, match="as_=texts is for strings, and these are numbers"):
+        load((np.zeros((8, 3)), np.arange(8) % 2), as_="texts")
+    more = prose(6)["review"]
+    assert load(written(tmp_path / "pairs.csv", title=more, **prose(7))).texts_of == ("title", "review")
+    with pytest.raises(RequestError, match=r"has texts in 3 columns .*: leave others out"):
+        load(written(tmp_path / "many.csv", title=more, summary=more, **prose(7)))
+
+
+def test_new_texts_are_found_by_the_names_of_their_columns(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", **prose(6))
+    fallow.fit(None, path, generations=1, epochs=20, lr=0.01, out=tmp_path / "run")
+    predictor = Predictor(tmp_path / "run")
+    new = written(tmp_path / "new.csv", note=["the cast is no good", "who wrote all this"], review=["great", "dull"])
+    assert [p.label for p in predictor(new)] == ["1", "0"]
+    with pytest.raises(RequestError, match="lacks the column 'review', whose texts"):
+        predictor(written(tmp_path / "odd.csv", note=["great film", "dull film"]))
+    text = prose(6)
+    np.savez(tmp_path / "t.npz", x=np.array(text["review"]), y=np.array(text["label"]))
+    fallow.fit(None, tmp_path / "t.npz", generations=1, epochs=1, out=tmp_path / "of-npz")
+    assert len(Predictor(tmp_path / "of-npz")(path)) == ROWS  # the one column that holds texts
 
 
 def test_classes_categories_and_separators(tmp_path: Path) -> None:

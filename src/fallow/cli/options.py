@@ -12,7 +12,7 @@ Train = Annotated[int | None, typer.Option("--train", help="keep this many train
 Val = Annotated[float, typer.Option(help="share of the training examples for validation")]
 Test = Annotated[float, typer.Option(help="share of the examples for testing, where they have no test part")]
 As = Annotated[
-    str | None, typer.Option("--as", help="what the examples are, if guessed wrong: images, signals or features")
+    str | None, typer.Option("--as", help="what the examples are, if guessed wrong: images, signals, features or texts")
 ]
 Groups = Annotated[
     str | None,

@@ -39,10 +39,12 @@ def from_arrays(
     """
     notes: list[str] = []
     if is_text(pairs["train"][0]):
-        if as_ is not None:
+        if as_ not in (None, "texts"):
             raise RequestError(f"as_={as_} is for numbers, and these are texts: leave it out")
         held = as_bytes({key: x for key, (x, _) in pairs.items()})
         return from_tensors({key: (held[key], y) for key, (_, y) in pairs.items()}, names=names, target=target)
+    if as_ == "texts":
+        raise RequestError("as_=texts is for strings, and these are numbers: leave it out")
     drawn = True if as_ == "images" else None  # flat ones, too
     arrays = {key: numeric(x, f"x of {key}", pictures=drawn) for key, (x, _) in pairs.items()}
     if as_ is None and arrays["train"].ndim == 3 and getattr(pairs["train"][1], "shape", ()) == arrays["train"].shape:

@@ -138,6 +138,7 @@ class Data:
     whole: list[Any] = field(default_factory=list)  # of all that was carved from: digests, or the Files themselves
     size: int | None = None  # pixels a side to which images are resized on the way to a pretrained network
     table: DataTable | None = None  # from whose rows the features were made, with what was learned of the training rows
+    texts_of: tuple[str, ...] = ()  # the columns of a table that the texts are from
     decoded: bool = False  # from image files: pictures, however dark
 
     def __post_init__(self) -> None:

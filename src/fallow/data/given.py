@@ -19,6 +19,7 @@ from fallow.base.errors import RequestError
 from fallow.base.files import expanded
 from fallow.data.images import SUFFIXES, decode
 from fallow.data.layout import numeric, on_white
+from fallow.data.prose import columns_of_texts, texts_of
 from fallow.data.sources.npz import XS, examples_of
 from fallow.data.sources.places import files_below
 from fallow.data.sources.table import SUFFIXES as TABLES
@@ -72,11 +73,11 @@ def from_paths(
     return Given(names, torch.cat([p.float() for p in pieces] if len(kinds) > 1 else pieces), failed)
 
 
-def from_texts(examples: Any, count: int) -> Given:
+def from_texts(examples: Any, count: int, columns: Sequence[str] = ()) -> Given:
     """Texts in an array of strings (N, or N×2 for pairs), bytes as the data hold them, or files of texts.
 
-    Files are .npz with the arrays that training has, or .txt: an example a line, the two texts of a pair parted by a
-    tab.
+    Files are .npz with the arrays that training has; .txt, an example a line, the two texts of a pair parted by a tab;
+    or tables with the ``columns`` that training read, and where it read none, the columns that hold texts.
     """
     if isinstance(examples, Tensor):
         return Given([str(row) for row in range(len(examples))], examples, {})
@@ -87,7 +88,7 @@ def from_texts(examples: Any, count: int) -> Given:
     failed: dict[str, str] = {}
     for path in map(expanded, examples):
         try:
-            found = _texts(path, count)
+            found = _texts(path, count, columns)
         except RequestError as error:
             failed[str(path)] = str(error)
             continue
@@ -105,16 +106,19 @@ def _counted(array: NDArray[Any], count: int, what: str) -> Tensor:
     return found
 
 
-def _texts(path: Path, count: int) -> NDArray[Any]:
+def _texts(path: Path, count: int, columns: Sequence[str]) -> NDArray[Any]:
     """The texts of a file, N × K, in UTF-8."""
     if not path.is_file():
-        raise RequestError(f"there is no file {path}: name .npz or .txt files of texts")
+        raise RequestError(f"there is no file {path}: name .npz, .txt or .csv files of texts")
     if path.suffix.lower() == ".npz":
         found = _npz(path)
         if not is_text(found):
             raise RequestError(
                 f"{path} holds no texts, and the model was trained on texts: save strings as x, or s1, s2"
             )
+    elif path.suffix.lower() in TABLES:
+        cells = read_cells(path)
+        found = texts_of(cells, columns or columns_of_texts(cells, asked=True), str(path))
     elif path.suffix.lower() == ".txt":
         lines = path.read_text("utf-8", errors="replace").splitlines()
         rows = [line.split("\t") for line in lines if line.strip()]
@@ -124,7 +128,7 @@ def _texts(path: Path, count: int) -> NDArray[Any]:
             )
         found = np.array(rows)
     else:
-        raise RequestError(f"{path} is of no known kind: give .npz or .txt files of texts")
+        raise RequestError(f"{path} is of no known kind: give .npz, .txt or .csv files of texts")
     if found.size == 0:
         raise RequestError(f"{path} holds no texts")
     held = found if found.dtype.kind == "S" else np.char.encode(found, "utf-8")

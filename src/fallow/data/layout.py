@@ -13,7 +13,10 @@ from torch import Tensor
 from fallow.base.errors import RequestError
 from fallow.data.scales import DARK, same_scale
 
-KINDS = {"images": "images, grey or in colours", "signals": "channels over time", "features": "rows of numbers"}
+KINDS = {
+    "images": "images, grey or in colours", "signals": "channels over time", "features": "rows of numbers",
+    "texts": "texts, or pairs of them",
+}  # fmt: skip
 COLOURS = (1, 3, 4)  # an axis of this length can be one of channels
 LEAST, LONGEST = 4, 2.0  # the shorter side of an image; how many times as long the other may be
 SMOOTH, ALIKE = 0.2, 0.4  # correlation of neighbouring pixels; that of one axis as a share of the other's
@@ -180,7 +183,7 @@ def relaid(x: Tensor, as_: str | None) -> Tensor:
     """
     if as_ == "features":
         return x.flatten(1).float()
-    if as_ is not None and x.ndim != {"images": 4, "signals": 3}[as_]:
+    if as_ is not None and x.ndim != {"images": 4, "signals": 3}.get(as_):
         raise RequestError(f"examples of shape {tuple(x.shape[1:])} cannot be {as_}: leave as_ (--as) out")
     return x
 

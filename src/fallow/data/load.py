@@ -81,7 +81,7 @@ def load(
     says so where y does not: ``target="numbers"`` for counts, which look like classes. Of a table it names the column
     to predict, or several parted by commas, and perhaps their kind (``"grade:numbers"``); ``drop`` are columns to leave
     out, a list or parted by commas (``","`` is the one without a name).
-    What examples are is seen from x; ``as_`` says so where it is not: "images", "signals" or "features".
+    What examples are is seen from x; ``as_`` says so where it is not: "images", "signals", "features" or "texts".
     `Data.understood` says what was understood.
 
     ``groups`` keeps what belongs together (a patient, a recording) on one side of every split: a group for each
@@ -303,7 +303,7 @@ def _carve(name: str, parts: Parts, cut: Shares) -> Data:
     kept = (None, None) if scaled else (mean, std)
     return Data(
         name, train, val, test, parts.classes, shape, kept[0], kept[1], notes, overlap=overlap, grouped=bool(groups),
-        target=fitted, whole=whole, table=table, decoded=parts.decoded,
+        target=fitted, whole=whole, table=table, decoded=parts.decoded, texts_of=parts.texts_of,
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ class Parts:
     notes: list[str] = field(default_factory=list)
     groups: dict[str, Tensor] | None = None  # by part, what belongs together; of "train" at least
     table: DataTable | None = None  # of which x holds the rows, not encoded yet
+    texts_of: tuple[str, ...] = ()  # the columns of a table that x are the texts of
     decoded: bool = False  # from image files: pictures, however dark
     scaled: bool = False  # on a scale that is part of the data: it stays
 

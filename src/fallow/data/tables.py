@@ -24,7 +24,6 @@ WORDS = {"null", "none"}  # those that may be meant: a risk may be none
 MOSTLY = 0.9  # the share of numbers from which on a text among them is a mistake and no category
 MOST = 100  # categories of a column; rarer ones are as good as missing
 NAMES = 0.5  # distinct texts by rows from which on a column names its rows
-SENTENCE = 4  # words of a cell on average from which on a column holds texts, not names
 SAID = 3  # columns that are left out for one reason and named each
 FEW = 20  # rows below which this cannot be told
 NORMAL = 1.349  # quartiles of the normal distribution lie so many deviations apart
@@ -109,16 +108,6 @@ class DataTable:
             else:
                 found.append(kind)
                 notes += _rare(kind, cells[name])
-        if not found:
-            texts = next((name for name, column in cells.items() if _is_text(column)), None)
-            raise RequestError(
-                f"no column is left to learn from: {' '.join(notes) or 'the table has only its target'}"
-                + (
-                    f" Texts, as in {texts!r}, are read from a .npz of strings: see the guide on texts (docs/text.md)"
-                    if texts is not None
-                    else ""
-                )
-            )
         return cls(tuple(found)), notes
 
     def raw(self, cells: Cells, what: str = "the table") -> Tensor:
@@ -226,11 +215,6 @@ def row_numbers(cells: Cells, ways: Mapping[str, str] | None = None) -> tuple[li
         elif called and len(values) > FEW:
             notes.append(f"The column {name!r} has a number of its own for each of the rows: {advice}")
     return found, notes
-
-
-def _is_text(cells: Sequence[str]) -> bool:
-    known = [cell for cell in cells if present(cell)]
-    return sum(len(cell.split()) for cell in known) >= SENTENCE * max(len(known), 1)
 
 
 def _idle(cells: Sequence[str]) -> str:

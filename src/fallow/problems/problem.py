@@ -112,6 +112,6 @@ class Problem(ABC):
             "normalisation": data.normalisation(),  # to use the model on other images
             "origin": data.origin,  # to load the data again
             "pictures": data.pictures,
-            "texts": getattr(data, "texts", False),
+            "texts": list(getattr(data, "texts_of", ())) or getattr(data, "texts", False),  # or the columns they are in
             "table": None if (table := getattr(data, "table", None)) is None else table.describe(),
         }

@@ -23,9 +23,11 @@ from fallow.data.groups import numbered, read_groups
 from fallow.data.layout import layout
 from fallow.data.leaks import telling
 from fallow.data.parts import Parts
+from fallow.data.prose import columns_of_texts, nothing_else, said_of, sentences, texts_of
 from fallow.data.sources.places import PART_OF, SPLITS
 from fallow.data.sources.wanted import answers, columns_named, to_predict
 from fallow.data.tables import GAPS, MOSTLY, Cells, DataTable, numbers, present, row_numbers
+from fallow.data.texts import as_bytes
 from fallow.data.written import decimal, ways
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -54,7 +56,7 @@ def table(
     it, a column that is called target, label, class or y. ``groups`` names the column of what belongs together, or is
     as for arrays. Columns that only number the rows are left out. A column ``split`` (set, partition, subset) of train,
     val and test says the source's own parts. ``as_`` says that the columns are the pixels of "images", row by row, or
-    the samples of "signals".
+    the samples of "signals", or that only columns of "texts" are to be read, which are where there is nothing else.
     """
     how, said_of_numbers = written(cells)
     cells = dict(cells)
@@ -79,22 +81,28 @@ def table(
     counting, notes = row_numbers({key: column for key, column in cells.items() if key not in drop}, how)
     kept = {key: [column[i] for i in found.rows] for key, column in cells.items() if key not in (*drop, *counting)}
     said = [note for key, note in said_of_numbers.items() if key in (*names, *kept)]
-    if as_ in (None, "features"):
-        columns, more = DataTable.of_cells(kept, notes, how)
-        raw = columns.raw(kept)
-        x, notes = {part: raw[held] for part, held in rows.items()}, more
-        measured = [column for column in columns.columns if not column.categories]
-        values = {column.name: numbers(kept[column.name], column.written)[0] for column in measured}
-        notes += telling({column.name: kept[column.name] for column in columns.columns}, values, found.y)
-    else:
+    columns: DataTable | None = None
+    texts: tuple[str, ...] = ()
+    if as_ in ("images", "signals"):
         pixels = rectangle(kept, how, as_)
-        columns, x = None, layout({part: pixels[held] for part, held in rows.items()}, notes, as_=as_)
+        x = layout({part: pixels[held] for part, held in rows.items()}, notes, as_=as_)
+    else:
+        columns, texts, notes = _columns(kept, notes, how, as_)
+        if columns is None:
+            strings = texts_of(kept, texts, str(path))
+            x = as_bytes({part: strings[held] for part, held in rows.items()})
+        else:
+            raw = columns.raw(kept)
+            x = {part: raw[held] for part, held in rows.items()}
+            measured = [column for column in columns.columns if not column.categories]
+            values = {column.name: numbers(kept[column.name], column.written)[0] for column in measured}
+            notes += telling({column.name: kept[column.name] for column in columns.columns}, values, found.y)
     told = {part: (torch.zeros(len(held), 1), found.y[held]) for part, held in rows.items()}
     parts = from_tensors(told, names=found.names, target=found.kind)
     train, val, test = (Examples(x[part], getattr(parts, part).y) if part in rows else None for part in SPLITS)
     assert train is not None
     notes = parts.notes + found.notes + said + notes + said_of_parts
-    parts = Parts(train, val, test, parts.target, notes, table=columns)
+    parts = Parts(train, val, test, parts.target, notes, table=columns, texts_of=texts)
     if belonging is not None or groups is not None:
         whose = apart([belonging[i] for i in found.rows], parts.notes) if belonging is not None else read_groups(groups)
         if len(whose) != len(found.rows):
@@ -103,6 +111,21 @@ def table(
             )
         parts.groups = numbered({part: whose[held] for part, held in rows.items()})
     return parts
+
+
+def _columns(
+    cells: Cells, notes: list[str], how: dict[str, str], as_: str | None
+) -> tuple[DataTable | None, tuple[str, ...], list[str]]:
+    """The columns to learn from, or those of texts where there is nothing else or they are asked for; and sentences."""
+    texts = [] if as_ == "features" else columns_of_texts(cells, asked=as_ == "texts")
+    table, said = (None, notes) if as_ == "texts" else DataTable.of_cells(cells, notes, how)
+    if table is None or (texts and nothing_else(cells, texts, [column.name for column in table.columns])):
+        return None, tuple(texts), notes + said_of(texts, cells)
+    if not table.columns:
+        raise RequestError(f"no column is left to learn from: {' '.join(said) or 'the table has only its target'}")
+    if as_ is None and (prose := sentences(cells)):
+        said.append(f"Texts, as in {prose[0]!r}, are not learned from: --as texts learns from them alone.")
+    return table, (), said
 
 
 def rectangle(cells: Cells, how: dict[str, str], as_: str) -> NDArray[Any]:
