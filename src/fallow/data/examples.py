@@ -18,6 +18,7 @@ from fallow.data.images import decode
 from fallow.data.scales import DARK
 from fallow.data.tables import DataTable
 from fallow.data.targets import Classes, Target
+from fallow.data.texts import TextsOf
 from fallow.data.understood import MOVES, kind, wanted
 
 PARTS = {"train": "training", "val": "validation", "test": "testing", "unlabelled": "learning without labels"}
@@ -138,7 +139,7 @@ class Data:
     whole: list[Any] = field(default_factory=list)  # of all that was carved from: digests, or the Files themselves
     size: int | None = None  # pixels a side to which images are resized on the way to a pretrained network
     table: DataTable | None = None  # from whose rows the features were made, with what was learned of the training rows
-    texts_of: tuple[str, ...] = ()  # the columns of a table that the texts are from
+    texts_of: TextsOf = ()  # where texts stood
     decoded: bool = False  # from image files: pictures, however dark
 
     def __post_init__(self) -> None:

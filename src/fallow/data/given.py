@@ -24,9 +24,10 @@ from fallow.data.sources.npz import XS, examples_of
 from fallow.data.sources.places import files_below
 from fallow.data.sources.table import SUFFIXES as TABLES
 from fallow.data.sources.table import as_trained, read_cells, written
+from fallow.data.sources.texts import read_files
 from fallow.data.sources.wanted import TARGETS
 from fallow.data.tables import GAPS, NUMBERED, Cells, DataTable, numbers, present
-from fallow.data.texts import as_bytes, is_text
+from fallow.data.texts import as_bytes, encoded, is_text
 
 
 class Given(NamedTuple):
@@ -73,11 +74,12 @@ def from_paths(
     return Given(names, torch.cat([p.float() for p in pieces] if len(kinds) > 1 else pieces), failed)
 
 
-def from_texts(examples: Any, count: int, columns: Sequence[str] = ()) -> Given:
+def from_texts(examples: Any, count: int, stood: bool | str | Sequence[str] = True) -> Given:
     """Texts in an array of strings (N, or N×2 for pairs), bytes as the data hold them, or files of texts.
 
-    Files are .npz with the arrays that training has; .txt, an example a line, the two texts of a pair parted by a tab;
-    or tables with the ``columns`` that training read, and where it read none, the columns that hold texts.
+    Files are .npz with the arrays that training has; .txt, an example a line, the two texts of a pair parted by a tab,
+    but an example a file where the texts of training ``stood`` in "files", which may be given as folders; or tables,
+    with the columns in which those of training stood, or else those that hold texts.
     """
     if isinstance(examples, Tensor):
         return Given([str(row) for row in range(len(examples))], examples, {})
@@ -88,12 +90,17 @@ def from_texts(examples: Any, count: int, columns: Sequence[str] = ()) -> Given:
     failed: dict[str, str] = {}
     for path in map(expanded, examples):
         try:
-            found = _texts(path, count, columns)
+            if stood == "files" and (path.is_dir() or path.suffix.lower() == ".txt"):
+                whole = read_files(path)
+                found, rows = encoded(list(whole.values()))[:, None], list(whole)
+            else:
+                found = _texts(path, count, stood if isinstance(stood, list | tuple) else [])
+                rows = [f"{path}:{row}" for row in range(len(found))]
         except RequestError as error:
             failed[str(path)] = str(error)
             continue
         arrays.append(found)
-        names += [f"{path}:{row}" for row in range(len(found))]
+        names += rows
     if not arrays:
         raise RequestError(next(iter(failed.values()), "there is nothing to predict: name files of texts"))
     return Given(names, _counted(np.concatenate(arrays), count, "the files"), failed)

@@ -60,6 +60,13 @@ def from_names(paths: Sequence[Path], separator: str) -> NDArray[Any]:
     return np.array([path.stem.partition(separator)[0] for path in paths])
 
 
+def of_files(paths: dict[str, list[Path]], separator: str, notes: list[str]) -> dict[str, Tensor]:
+    """The same as numbers for the files of every part, which is noted."""
+    found = numbered({part: from_names(held, separator) for part, held in paths.items()})
+    notes.append(f"Files of one name before {separator!r} stay together: {int(found['train'].max()) + 1} groups.")
+    return found
+
+
 def grouped(
     strata: Tensor, groups: Tensor, carve: int, generator: Generator, *, classes: bool = True
 ) -> tuple[Tensor, Tensor]:

@@ -25,18 +25,20 @@ from fallow.data.leaks import WORDS, absent, leaks
 from fallow.data.normalise import SAMPLE, spaced, statistics
 from fallow.data.parts import Parts, Shares, choose, strata_of
 from fallow.data.sources.cifar import cifar, is_cifar
-from fallow.data.sources.folder import folder, printable
+from fallow.data.sources.folder import folder
 from fallow.data.sources.idx import idx, is_idx
 from fallow.data.sources.listed import LIST, is_listed, listed, lists
 from fallow.data.sources.masked import is_masked, masked
 from fallow.data.sources.npz import npz
+from fallow.data.sources.places import printable
 from fallow.data.sources.table import SUFFIXES, read_cells
 from fallow.data.sources.table import table as read_table
+from fallow.data.sources.texts import holds_texts, text_folder
 from fallow.data.targets import KINDS as TARGETS
 
 KINDS = (
-    "give a .npz or .csv file, a folder with a folder of images per class, of idx files or of CIFAR batches, "
-    "or a bundled name"
+    "give a .npz or .csv file, a folder with a folder of images (or .txt files) per class, of idx files or of CIFAR "
+    "batches, or a bundled name"
 )
 
 
@@ -62,9 +64,10 @@ def load(
 
     - a bundled name, with options perhaps: ``"digits"``, ``"synthetic:alpha=0.5"`` (a folder of that name
       is ``"./digits"``);
-    - a path: a .npz file, a folder with a folder of images per class, of idx files, of CIFAR batches; a folder of
-      images with a ``labels.csv``, or any such list by its own path (see `fallow.data.sources.listed.listed`), or with
-      images/ and masks/; a .csv, .tsv or .parquet table (see `fallow.data.sources.table.table`);
+    - a path: a .npz file, a folder with a folder of images or of .txt files per class, of idx files, of CIFAR batches;
+      a folder of images with a ``labels.csv``, or any such list by its own path (see
+      `fallow.data.sources.listed.listed`), or with images/ and masks/; a .csv, .tsv or .parquet table (see
+      `fallow.data.sources.table.table`);
     - arrays or tensors ``(x, y)`` (see `fallow.data.layout.layout`), or `Examples`;
     - a map-style ``Dataset`` or a ``DataLoader``, for which ``classes=`` (a number, or names) may be needed;
     - a sequence of two or three of the latter two kinds: (train, test) or (train, val, test), where arrays
@@ -242,6 +245,11 @@ def read(
     if path.is_dir():
         _refuse_target(target)
     if path.is_dir() and not is_cifar(path) and not is_idx(path):
+        if holds_texts(path):
+            _refuse_size(size)
+            if as_ not in (None, "texts"):
+                raise RequestError(f"as_={as_} is for numbers, and {path} holds texts: leave it out")
+            return text_folder(path, groups)
         return _as(folder(path, size, strict, groups), as_)
     _refuse_size(size)
     if path.is_file():

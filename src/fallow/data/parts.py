@@ -14,6 +14,7 @@ from fallow.data.groups import grouped
 from fallow.data.split import balanced, folds, stratified
 from fallow.data.tables import DataTable
 from fallow.data.targets import Target
+from fallow.data.texts import TextsOf
 
 
 @dataclass
@@ -27,7 +28,7 @@ class Parts:
     notes: list[str] = field(default_factory=list)
     groups: dict[str, Tensor] | None = None  # by part, what belongs together; of "train" at least
     table: DataTable | None = None  # of which x holds the rows, not encoded yet
-    texts_of: tuple[str, ...] = ()  # the columns of a table that x are the texts of
+    texts_of: TextsOf = ()  # where the texts stood
     decoded: bool = False  # from image files: pictures, however dark
     scaled: bool = False  # on a scale that is part of the data: it stays
 

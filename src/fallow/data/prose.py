@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fallow.base.errors import RequestError
 from fallow.data.tables import DATE, MOST, MOSTLY, NAMES, NUMBERED, SAID, TIME, Cells, numbers, present
+from fallow.data.texts import encoded
 
 SENTENCE, PHRASE = 5, 2  # words of a cell on average from which on a column holds sentences, or phrases, not names
 PAIR = 2  # texts of an example at the most
@@ -36,14 +37,14 @@ def nothing_else(cells: Cells, texts: Sequence[str], learned: Sequence[str]) -> 
     return all(name in texts or _tells_rows(name, cells[name]) for name in learned)
 
 
-def texts_of(cells: Cells, asked: Sequence[str], what: str) -> NDArray[np.str_]:
+def texts_of(cells: Cells, asked: Sequence[str], what: str) -> NDArray[np.bytes_]:
     """The columns as they are written, rows × columns: one text an example, or a pair."""
     if lacking := [name for name in asked if name not in cells]:
         raise RequestError(f"{what} lacks the column {lacking[0]!r}, whose texts the model was trained with")
     if not 1 <= len(asked) <= PAIR:
         held = f"texts in {len(asked)} columns ({', '.join(map(repr, asked))})" if asked else "no column of texts"
         raise RequestError(f"{what} has {held}, and an example is one text or two: leave others out (--drop)")
-    return np.stack([np.array([cell.strip() for cell in cells[name]], str) for name in asked], 1)
+    return np.stack([encoded([cell.strip() for cell in cells[name]]) for name in asked], 1)
 
 
 def said_of(texts: Sequence[str], cells: Cells) -> list[str]:

@@ -6,7 +6,8 @@ rows of which are the tokens' numbers, 1 where there is one and 0 where there is
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from fallow.base.errors import RequestError
 
 IDS, MASK, SEGMENT = range(3)  # the rows of tokens
+TextsOf: TypeAlias = tuple[str, ...] | Literal["files"]  # the columns of a table, or each in a file of its own
 LONGEST = 1 << 16  # bytes of a text that are kept; no network here reads more
 
 
@@ -38,6 +40,11 @@ def as_bytes(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
     return {
         part: torch.from_numpy(np.pad(rows[..., :longest], room[part]).view(np.int8)) for part, rows in each.items()
     }
+
+
+def encoded(texts: Sequence[str]) -> NDArray[np.bytes_]:
+    """Strings as bytes, of which no more are held than are kept."""
+    return np.array([text.encode("utf-8", "replace")[:LONGEST] for text in texts], np.bytes_)
 
 
 def to_strings(x: Tensor) -> list[tuple[str, ...]]:

@@ -14,6 +14,7 @@ from fallow.models.base import Model
 from fallow.models.blocks import expect_shape, sequential
 
 WORD = re.compile(r"\w+|[^\w\s]")
+SPREAD = 0.01  # of the embedding at first: a word that training never met then says next to nothing
 
 
 class Bag(Model):
@@ -46,6 +47,13 @@ class Bag(Model):
         self.blocks = ("embedding", "hidden")
         self.head = nn.Linear(hidden, classes)
         self.start()
+
+    def initialise(self, module: nn.Module) -> None:
+        """As any layer, but for the embedding, which starts small: N(0, 0.01²)."""
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=SPREAD)
+        else:
+            super().initialise(module)
 
     def tokens(self, texts: Sequence[tuple[str, ...]]) -> Tensor:
         """The rows of the embedding for the first words of every text, N × 3 × L (see `fallow.data.texts`)."""

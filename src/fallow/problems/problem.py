@@ -112,6 +112,6 @@ class Problem(ABC):
             "normalisation": data.normalisation(),  # to use the model on other images
             "origin": data.origin,  # to load the data again
             "pictures": data.pictures,
-            "texts": list(getattr(data, "texts_of", ())) or getattr(data, "texts", False),  # or the columns they are in
+            "texts": getattr(data, "texts_of", ()) or getattr(data, "texts", False),  # where they stood, if it is known
             "table": None if (table := getattr(data, "table", None)) is None else table.describe(),
         }

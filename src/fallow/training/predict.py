@@ -99,8 +99,8 @@ class Predictor:
             report = models.load_weights(network, file)
             if report.missing or report.wrong_shape:
                 raise RequestError(f"{file} lacks {(report.missing + report.wrong_shape)[0]}: it is of another model")
-        read: bool | list[str] = record.get("texts", False)
-        self.texts, self.columns = bool(read), tuple(read) if isinstance(read, list) else ()
+        self.read: bool | str | list[str] = record.get("texts", False)
+        self.texts = bool(self.read)
         statistics = record["normalisation"] or {}
         mean, std = (torch.tensor(statistics[key]) if key in statistics else None for key in ("mean", "std"))
         self.scaled: Scaled | Reading = Scaled(network, mean, std, statistics.get("size")).eval()
@@ -125,15 +125,15 @@ class Predictor:
     def __call__(self, examples: Any) -> Predictions:
         """A prediction for each file (images; .npz, .npy and .csv have many examples), or each example of an array.
 
-        A model of texts takes arrays of strings (N, or N×2 for pairs), .npz and .txt files of them, a text a line, and
-        tables with the columns that it learned from.
+        A model of texts takes arrays of strings (N, or N×2 for pairs), .npz and .txt files of them, a text a line (or a
+        file, if it was trained so), and tables with the columns that it learned from.
 
         Paths may be folders. What cannot be read is left out and told of in ``failed``.
         """
         if isinstance(examples, str | Path):
             examples = [examples]
         if self.texts:
-            names, x, failed = from_texts(examples, self.shape[0], self.columns)
+            names, x, failed = from_texts(examples, self.shape[0], self.read)
         elif isinstance(examples, Tensor | np.ndarray):
             x = shaped(numeric(examples, "x", pictures=len(self.shape) > 1), self.shape)
             if not x.isfinite().all():

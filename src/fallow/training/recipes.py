@@ -136,7 +136,7 @@ TABLE = {
     "short signals":  RecipeRow("scnn:width=16,dense=128,norm=batch", 0.10, 48_000, (30, 200), 4),
     "tables":         RecipeRow("mlp:norm=batch,embed=8", 0.05, 48_000, (30, 200), 2, DECAYED),
     "wide tables":    RecipeRow("mlp:norm=batch", 0.05, 48_000, (30, 200), 2, DECAYED),
-    "texts":          RecipeRow("bag", 0.001, 48_000, (10, 40), 4, ADAM),
+    "texts":          RecipeRow("bag", 0.01, 48_000, (10, 40), 4, ADAM | {"weight_decay": 0.3}),
     "masks":          RecipeRow("unet", 0.01, 20_000, (30, 100), 8, {"augment": "auto"}),
     "other":          RecipeRow("mlp:norm=batch", 0.05, 48_000, (30, 200), 4, {"augment": "none"}),
 }  # fmt: skip

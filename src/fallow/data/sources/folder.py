@@ -15,10 +15,10 @@ from torch import Tensor
 from fallow.base.errors import RequestError
 from fallow.data.answers import index_labels
 from fallow.data.examples import Examples, Files
-from fallow.data.groups import from_names, numbered
+from fallow.data.groups import of_files
 from fallow.data.images import KINDS, SUFFIXES, decode, probe
 from fallow.data.parts import Parts
-from fallow.data.sources.places import files_below, folders_in, has_images, refuse_parts_below, splits
+from fallow.data.sources.places import files_below, folders_in, has_images, printable, refuse_parts_below, splits
 from fallow.data.targets import Classes
 
 IN_MEMORY = 1 << 30  # bytes of pixels; beyond, files are decoded as they are needed
@@ -223,16 +223,6 @@ def _parts(root: Path, images: Images, notes: list[str], groups: str | None) -> 
             parts[part] = Examples(pixels[rows[part]] if len(ys) > 1 else pixels, y)
     together: dict[str, Tensor] | None = None
     if groups is not None:
-        together = numbered({part: from_names([kept[row].path for row in rows[part]], groups) for part in rows})
-        notes.append(f"Files of one name before {groups!r} stay together: {int(together['train'].max()) + 1} groups.")
+        together = of_files({part: [kept[row].path for row in rows[part]] for part in rows}, groups, notes)
     val, test = parts.get("val"), parts.get("test")
     return Parts(parts["train"], val, test, Classes(classes), notes, together, decoded=True)
-
-
-def printable(name: str) -> str:
-    r"""A file's name as text: bytes that are no UTF-8 are written out.
-
-    >>> printable("caf\udce9")
-    'caf\\xe9'
-    """
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

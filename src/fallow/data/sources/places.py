@@ -79,3 +79,12 @@ def _like_parts(root: Path) -> list[str]:
             found[place.name] = parts.pop()
             outer |= around and found[place.name] == "train"
     return list(found) if outer or len(set(found.values())) > 1 else []
+
+
+def printable(name: str) -> str:
+    r"""A file's name as text: bytes that are no UTF-8 are written out.
+
+    >>> printable("caf\udce9")
+    'caf\\xe9'
+    """
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

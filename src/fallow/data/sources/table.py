@@ -203,7 +203,7 @@ def read_cells(path: Path) -> Sheet:
 
 
 def _csv(path: Path) -> Sheet:
-    text = _text(path.read_bytes())
+    text = decoded(path.read_bytes())
     first, _, rest = text.lstrip().partition("\n")  # empty lines may come before it
     if said := EXCEL.fullmatch(first.strip()):  # how Excel is told of a separator
         separator, text = said[1], rest
@@ -254,7 +254,7 @@ def _like_an_example(head: list[str], columns: list[list[str]]) -> bool:
     )
 
 
-def _text(content: bytes) -> str:
+def decoded(content: bytes) -> str:
     """As what wrote it may have: UTF-8, UTF-16 with its mark, else as Windows or Unix did in the west."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return content.decode("utf-16", "replace")
