@@ -97,7 +97,7 @@ def test_what_cannot_be() -> None:
         fallow.fit("bag", (np.random.randn(20, 2, 40).astype(np.float32), y[:20]))
     with pytest.raises(RequestError, match="augment=flip moves pictures, and these are texts"):
         fallow.fit("bag", (x, y), augment="flip")
-    with pytest.raises(RequestError, match="mixup averages inputs, and these are"):
+    with pytest.raises(RequestError, match="mixup averages inputs, and texts have no average: use dropout"):
         fallow.fit("bag", (x, y), "mixup")
     with pytest.raises(RequestError, match="cutmix cuts boxes from images or signals, and these are texts"):
         fallow.fit("bag", (x, y), "cutmix")

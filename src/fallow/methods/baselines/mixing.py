@@ -61,6 +61,10 @@ class Mixup(Mixing):
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
 
+    def refuses(self, problem: Problem) -> str:
+        texts = getattr(problem.data, "texts", False)
+        return "averages inputs, and texts have no average: use dropout" if texts else ""
+
     def begin(self, ctx: Context) -> None:
         x, _ = next(iter(ctx.train.ordered()))
         if not x.is_floating_point():
