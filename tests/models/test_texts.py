@@ -14,6 +14,7 @@ from fallow.flatness import explain, relative_flatness
 from fallow.models import build
 from fallow.problems import as_problem
 from fallow.reproduce.fam_rte import untrained
+from fallow.training.prepare import prepare
 from tests.flatness.reference import dense, distance
 
 WORDS = ["sun", "rain", "snow", "wind", "fog", "hail", "été", "ice"]
@@ -85,6 +86,12 @@ def test_the_default_network_learns_and_predicts(tmp_path) -> None:
     (tmp_path / "odd.txt").write_text("sun\train\nfog\n", "utf-8")
     with pytest.raises(RequestError, match=r"line 2 of .*odd.txt has 1 texts: give 2, parted by a tab"):
         predictor([tmp_path / "odd.txt"])
+
+
+def test_the_recipe_has_its_own_optimizer() -> None:
+    x, y = pairs()
+    assert type(prepare(None, (x, y)).optimizer) is torch.optim.AdamW
+    assert type(prepare(None, (x, y), optimizer="sgd").optimizer) is torch.optim.SGD
 
 
 def test_what_cannot_be() -> None:

@@ -17,7 +17,7 @@ OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 def optimizer_of(
-    model: nn.Module, given: str | torch.optim.Optimizer | OptimizerFactory, settings: Settings
+    model: nn.Module, given: torch.optim.Optimizer | OptimizerFactory | None, settings: Settings
 ) -> torch.optim.Optimizer:
     """The optimiser over what is trained of a model."""
     parameters = [p for p in model.parameters() if p.requires_grad]

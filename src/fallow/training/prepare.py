@@ -42,7 +42,7 @@ class Asked(NamedTuple):
     settings: dict[str, Any]
     reading: dict[str, Any]  # of the data
     run: RunOptions
-    optimizer: str | torch.optim.Optimizer | OptimizerFactory
+    optimizer: torch.optim.Optimizer | OptimizerFactory | None  # the user's own; one by name is a setting
     loss: Callable[..., Any] | None  # the user's own; one with a name is a setting
     weights: Path | None
     init: Any
@@ -100,12 +100,11 @@ def prepare(
 
 def _sorted(options: dict[str, Any]) -> Asked:
     """What was asked for, by what it is about."""
-    optimizer = options.pop("optimizer", "sgd")
-    loss, weights, init = (options.pop(name, None) for name in ("loss", "weights", "init"))
+    optimizer, loss, weights, init = (options.pop(name, None) for name in ("optimizer", "loss", "weights", "init"))
     reading = {name: options.pop(name) for name in LOADING if name in options}
     run = RunOptions(**{f.name: options.pop(f.name) for f in dataclasses.fields(RunOptions) if f.name in options})
     if isinstance(optimizer, str):
-        options["optimizer"] = optimizer
+        options["optimizer"], optimizer = optimizer, None
     if isinstance(loss, str):
         options["loss"], loss = loss, None
     return Asked(options, reading, run, optimizer, loss, None if weights is None else Path(weights), init)
@@ -164,13 +163,14 @@ def _known(run: RunOptions) -> tuple[str, str] | None:
 def _opened(ctx: Context, folder: RunFolder, start: Start, asked: Asked) -> Context:
     """The context with the run's folder, where it stood when the run was left."""
     partition = ctx.asked_partition  # born-again forgets everything and needs no threshold
+    own = {} if asked.optimizer is None else {"optimizer": _name_of(asked.optimizer)}
     identity = {
         "method": str(ctx.method),
         "method_settings": ctx.method.settings(),
         "model": start.described,
         "weights": None if asked.weights is None else digest(asked.weights),
         "data": ctx.problem.describe(),
-        "settings": ctx.settings.describe() | {"optimizer": _name_of(asked.optimizer)},
+        "settings": ctx.settings.describe() | own,
         "loss": None if asked.loss is None else _name_of(asked.loss),
         "partition": partition.describe() if partition else None,
     }
@@ -210,7 +210,5 @@ def _refuse_head_first(net: nn.Module, shape: tuple[int, ...]) -> None:
 
 def _name_of(thing: Any) -> str:
     """The name of an optimiser, or of the function that makes one or a loss, the same in every process."""
-    if isinstance(thing, str):
-        return thing
     kind = type(thing) if isinstance(thing, torch.optim.Optimizer) else thing
     return getattr(kind, "__qualname__", re.sub(r" at 0x[0-9a-f]+", "", repr(kind)))
