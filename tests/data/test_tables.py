@@ -663,3 +663,20 @@ def test_parts_that_a_column_cannot_say(tmp_path: Path) -> None:
     held["price"][:40] = np.nan
     with pytest.raises(RequestError, match="no row for training with an answer in 'price'"):
         load(written(tmp_path / "v.csv", **held | {"split": ["train"] * 40 + ["test"] * 20}), target="price")
+
+
+def test_lines_of_json_are_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    rows = [{"age": i, "ward": "north" if i % 3 else None, "late": bool(i % 2)} for i in range(ROWS)]
+    path.write_text("\n".join(map(json.dumps, [*rows, {"late": True}])) + "\n\n")
+    data = load(path, target="late")
+    assert data.table is not None
+    assert [column.name for column in data.table.columns] == ["age", "ward"]
+    assert data.classes == ["False", "True"]
+    texts = [{"text": f"what is it that number {i} wants", "tags": ["a", "b"][: 1 + i % 2]} for i in range(ROWS)]
+    path.write_text("\n".join(map(json.dumps, texts)))
+    assert load(path, target="tags").target.kind == "labels"
+    for wrong, says in (('{"a": {"b": 1}}', "within others"), ("[1, 2]", "items"), ("{a", "line 2 of")):
+        path.write_text('{"age": 1, "label": 0}\n' + wrong)
+        with pytest.raises(RequestError, match=says):
+            load(path)

@@ -43,7 +43,7 @@ def from_paths(
 ) -> Given:
     """Files, and those in folders: PNG and JPEG where the model takes ``pictures``, .npz, .npy and .csv of arrays.
 
-    Where the model was trained on a ``table``, .csv, .tsv and .parquet hold rows with the same columns, as they are.
+    Where the model was trained on a ``table``, .csv, .tsv, .jsonl and .parquet hold rows with the same columns.
     What cannot be read is left out, with its reason; only if nothing is left is that an error.
     """
     names: list[str] = []

@@ -66,7 +66,7 @@ def load(
       is ``"./digits"``);
     - a path: a .npz file, a folder with a folder of images or of .txt files per class, of idx files, of CIFAR batches;
       a folder of images with a ``labels.csv``, or any such list by its own path (see
-      `fallow.data.sources.listed.listed`), or with images/ and masks/; a .csv, .tsv or .parquet table (see
+      `fallow.data.sources.listed.listed`), or with images/ and masks/; a .csv, .tsv, .jsonl or .parquet table (see
       `fallow.data.sources.table.table`);
     - arrays or tensors ``(x, y)`` (see `fallow.data.layout.layout`), or `Examples`;
     - a map-style ``Dataset`` or a ``DataLoader``, for which ``classes=`` (a number, or names) may be needed;

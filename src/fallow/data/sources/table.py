@@ -1,10 +1,11 @@
-"""Tables in files: .csv and .tsv by the standard library, which is enough for what has thousands of rows; .parquet."""
+"""Tables in files: .csv, .tsv and .jsonl by the standard library, which is enough for thousands of rows; .parquet."""
 
 from __future__ import annotations
 
 import codecs
 import csv
 import io
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -25,12 +26,12 @@ from fallow.data.leaks import telling
 from fallow.data.parts import Parts
 from fallow.data.prose import columns_of_texts, nothing_else, said_of, sentences, texts_of
 from fallow.data.sources.places import PART_OF, SPLITS
-from fallow.data.sources.wanted import answers, columns_named, to_predict
+from fallow.data.sources.wanted import SEVERAL, answers, columns_named, to_predict
 from fallow.data.tables import GAPS, MOSTLY, Cells, DataTable, numbers, present, row_numbers
 from fallow.data.texts import as_bytes
 from fallow.data.written import decimal, ways
 
-SUFFIXES = (".csv", ".tsv", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 SEPARATORS = ",;\t|"
 PARTED = ("split", "set", "partition", "subset")  # what a column that says the part of each row is called
 EXCEL = re.compile(r"\"?sep=(.)\"?")
@@ -196,7 +197,7 @@ def as_trained(cells: Sheet, table: DataTable) -> Cells:
 
 def read_cells(path: Path) -> Sheet:
     """The cells of every column, as text."""
-    cells = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path)
+    cells = {".parquet": _parquet, ".jsonl": _jsonl}.get(path.suffix.lower(), _csv)(path)
     if not cells or not len(next(iter(cells.values()))):
         raise RequestError(f"{path} holds no rows: give a first line of names and a line for each example")
     return cells
@@ -264,6 +265,30 @@ def decoded(content: bytes) -> str:
         except UnicodeDecodeError:
             continue
     return content.decode("latin-1")
+
+
+def _jsonl(path: Path) -> Sheet:
+    """An object on every line, of numbers, strings, or lists of them (several labels); what one lacks is a gap."""
+    rows = []
+    for number, line in enumerate(decoded(path.read_bytes()).splitlines(), 1):
+        try:
+            row = json.loads(line) if line.strip() else {}
+            rows += [{str(key): _cell(value) for key, value in row.items()}] if row else []
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise RequestError(
+                f"line {number} of {path} cannot be read ({error}): give an object of plain values on every line"
+            ) from error
+    names = dict.fromkeys(name for row in rows for name in row)
+    return Sheet({name: [row.get(name, "") for row in rows] for name in names})
+
+
+def _cell(value: Any) -> str:
+    """A value as a table has it."""
+    if isinstance(value, list) and not any(isinstance(item, list | dict) for item in value):
+        return SEVERAL[0].join(map(_cell, value))
+    if isinstance(value, list | dict):
+        raise ValueError("it holds lists or objects within others")
+    return "" if value is None else str(value)
 
 
 def _parquet(path: Path) -> Sheet:
