@@ -123,6 +123,8 @@ def test_a_table_that_holds_texts_alone_is_read_as_texts(tmp_path: Path) -> None
     assert "Examples are the texts in 'review'." in data.notes
     odd = written(tmp_path / "odd.csv", tweet_id=[3 * i for i in range(ROWS)], **held)  # an identifier tells nothing
     assert "Examples are the texts in 'review'; 'tweet_id' left out." in load(odd).notes
+    share = written(tmp_path / "share.csv", share=[f"{i} %" for i in range(ROWS)], label=held["label"])
+    assert load(share).table is not None  # numbers, and no phrases
     short = written(tmp_path / "short.csv", **prose(3))
     assert load(short).texts_of == ("review",)
     names = {"review": [f"film{i}" for i in range(ROWS)], "label": held["label"]}

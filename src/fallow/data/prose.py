@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fallow.base.errors import RequestError
-from fallow.data.tables import DATE, MOST, MOSTLY, NAMES, NUMBERED, SAID, TIME, Cells, numbers, present
+from fallow.data.tables import DATE, FEW, MOST, MOSTLY, NAMES, NUMBERED, SAID, TIME, Cells, numbers, present
 from fallow.data.texts import encoded
 
 SENTENCE, PHRASE = 5, 2  # words of a cell on average from which on a column holds sentences, or phrases, not names
@@ -62,6 +62,9 @@ def _texts(cells: Cells) -> dict[str, list[str]]:
     found = {}
     for name, column in cells.items():
         known = [cell.strip() for cell in column if present(cell)]
+        _, wrong = numbers(known[:FEW])
+        if not wrong:  # a table of pixels has millions of cells
+            continue
         _, wrong = numbers(known)
         timed = sum(bool(DATE.fullmatch(cell) or TIME.fullmatch(cell)) for cell in known)
         if len(wrong) - timed > (1 - MOSTLY) * len(known):

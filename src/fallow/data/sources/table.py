@@ -118,13 +118,14 @@ def _columns(
     cells: Cells, notes: list[str], how: dict[str, str], as_: str | None
 ) -> tuple[DataTable | None, tuple[str, ...], list[str]]:
     """The columns to learn from, or those of texts where there is nothing else or they are asked for; and sentences."""
-    texts = [] if as_ == "features" else columns_of_texts(cells, asked=as_ == "texts")
+    plain = {name: column for name, column in cells.items() if not how[name]}  # the others are numbers, as "12 %" is
+    texts = [] if as_ == "features" else columns_of_texts(plain, asked=as_ == "texts")
     table, said = (None, notes) if as_ == "texts" else DataTable.of_cells(cells, notes, how)
     if table is None or (texts and nothing_else(cells, texts, [column.name for column in table.columns])):
         return None, tuple(texts), notes + said_of(texts, cells)
     if not table.columns:
         raise RequestError(f"no column is left to learn from: {' '.join(said) or 'the table has only its target'}")
-    if as_ is None and (prose := sentences(cells)):
+    if as_ is None and (prose := sentences(plain)):
         said.append(f"Texts, as in {prose[0]!r}, are not learned from: --as texts learns from them alone.")
     return table, (), said
 
