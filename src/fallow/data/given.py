@@ -20,11 +20,11 @@ from fallow.base.files import expanded
 from fallow.data.images import SUFFIXES, decode
 from fallow.data.layout import numeric, on_white
 from fallow.data.prose import columns_of_texts, texts_of
+from fallow.data.sources.each import read_texts
 from fallow.data.sources.npz import XS, examples_of
 from fallow.data.sources.places import files_below
 from fallow.data.sources.table import SUFFIXES as TABLES
 from fallow.data.sources.table import as_trained, read_cells, written
-from fallow.data.sources.texts import read_files
 from fallow.data.sources.wanted import TARGETS
 from fallow.data.tables import GAPS, NUMBERED, Cells, DataTable, numbers, present
 from fallow.data.texts import as_bytes, encoded, is_text
@@ -91,7 +91,7 @@ def from_texts(examples: Any, count: int, stood: bool | str | Sequence[str] = Tr
     for path in map(expanded, examples):
         try:
             if stood == "files" and (path.is_dir() or path.suffix.lower() == ".txt"):
-                whole = read_files(path)
+                whole = read_texts(path)
                 found, rows = encoded(list(whole.values()))[:, None], list(whole)
             else:
                 found = _texts(path, count, stood if isinstance(stood, list | tuple) else [])

@@ -25,6 +25,7 @@ from fallow.data.leaks import WORDS, absent, leaks
 from fallow.data.normalise import SAMPLE, spaced, statistics
 from fallow.data.parts import Parts, Shares, choose, strata_of
 from fallow.data.sources.cifar import cifar, is_cifar
+from fallow.data.sources.each import each_a_file, kind_of_files
 from fallow.data.sources.folder import folder
 from fallow.data.sources.idx import idx, is_idx
 from fallow.data.sources.listed import LIST, is_listed, listed, lists
@@ -33,11 +34,10 @@ from fallow.data.sources.npz import npz
 from fallow.data.sources.places import printable
 from fallow.data.sources.table import SUFFIXES, read_cells
 from fallow.data.sources.table import table as read_table
-from fallow.data.sources.texts import holds_texts, text_folder
 from fallow.data.targets import KINDS as TARGETS
 
 KINDS = (
-    "give a .npz or .csv file, a folder with a folder of images (or .txt files) per class, of idx files or of CIFAR "
+    "give a .npz or .csv file, a folder with a folder of images (.txt, .npy) per class, of idx files or of CIFAR "
     "batches, or a bundled name"
 )
 
@@ -64,8 +64,8 @@ def load(
 
     - a bundled name, with options perhaps: ``"digits"``, ``"synthetic:alpha=0.5"`` (a folder of that name
       is ``"./digits"``);
-    - a path: a .npz file, a folder with a folder of images or of .txt files per class, of idx files, of CIFAR batches;
-      a folder of images with a ``labels.csv``, or any such list by its own path (see
+    - a path: a .npz file, a folder with a folder of images, or of .txt or .npy files, per class, of idx files, of CIFAR
+      batches; a folder of images with a ``labels.csv``, or any such list by its own path (see
       `fallow.data.sources.listed.listed`), or with images/ and masks/; a .csv, .tsv, .jsonl or .parquet table (see
       `fallow.data.sources.table.table`);
     - arrays or tensors ``(x, y)`` (see `fallow.data.layout.layout`), or `Examples`;
@@ -245,11 +245,9 @@ def read(
     if path.is_dir():
         _refuse_target(target)
     if path.is_dir() and not is_cifar(path) and not is_idx(path):
-        if holds_texts(path):
+        if (suffix := kind_of_files(path)) is not None:
             _refuse_size(size)
-            if as_ not in (None, "texts"):
-                raise RequestError(f"as_={as_} is for numbers, and {path} holds texts: leave it out")
-            return text_folder(path, groups)
+            return each_a_file(path, suffix, as_, groups)
         return _as(folder(path, size, strict, groups), as_)
     _refuse_size(size)
     if path.is_file():

@@ -1,11 +1,13 @@
-"""Folders of texts, one file each."""
+"""Folders of texts and of arrays, one in every file."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import fallow
 from fallow import Predictor
@@ -51,7 +53,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"class 'none' in .* has no \.txt: add some"):
         load(root)
     (root / "none").rmdir()
-    with pytest.raises(RequestError, match="as_=images is for numbers"):
+    with pytest.raises(RequestError, match="as_=images is for numbers, and these are texts"):
         load(root, as_="images")
     with pytest.raises(RequestError, match="size=32 is for folders of images"):
         load(root, size=32)
@@ -70,3 +72,30 @@ def test_a_new_file_is_one_text(tmp_path: Path) -> None:
         predictor(empty)
     with pytest.raises(RequestError, match="there is no file"):
         predictor(tmp_path / "nowhere")
+
+
+def test_a_folder_of_arrays(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    root = tmp_path / "spectra"
+    for k, kind in enumerate(("low", "high")):
+        (root / kind).mkdir(parents=True)
+        for i in range(20):
+            np.save(root / kind / f"{i}.npy", (draw.normal(size=(2, 64)) + 3 * k).astype(np.float32))
+    (root / "low" / "notes.txt").write_text("of Monday")
+    data = load(root, groups=None)
+    assert data.shape == (2, 64)
+    assert data.classes == ["high", "low"]
+    assert "1 file in spectra left alone: not .npy." in data.notes
+    held = load(root, val=0, test=0).train
+    assert torch.equal(held.x[held.y == 1][3], torch.from_numpy(np.load(root / "low" / "11.npy")))  # 0, 1, 10, 11
+    fallow.fit("mlp:hidden=8", root, generations=1, epochs=5, lr=0.05, out=tmp_path / "run")
+    assert [p.label for p in Predictor(tmp_path / "run")(root / "high" / "3.npy")] == ["high"]
+    np.save(root / "low" / "0.npy", np.zeros((2, 63)))
+    with pytest.raises(RequestError, match=r"has shape \(2, 63\), and|has shape \(2, 64\), and"):
+        load(root)
+    (root / "low" / "0.npy").write_bytes(b"no array")
+    with pytest.raises(RequestError, match="is not a readable"):
+        load(root)
+    np.save(root / "low" / "0.npy", np.array([None]), allow_pickle=True)
+    with pytest.raises(RequestError, match="is not a readable"):
+        load(root)
