@@ -148,6 +148,15 @@ def test_texts_beside_features_are_read_if_asked(tmp_path: Path) -> None:
         load(written(tmp_path / "many.csv", title=more, summary=more, **prose(7)))
 
 
+def test_texts_that_do_not_part_their_words(tmp_path: Path) -> None:
+    """Every letter is a word: a sentence without spaces was a name, and to a network one word that comes once."""
+    good, bad, also = ("物流很快", "质量不错"), ("太差了", "非常失望"), ("今天下雨", "和朋友一起", "在网上")
+    texts = [f"{also[i % 3]}，{(good, bad)[i % 2][i // 2 % 2]}{also[i // 3 % 3]}{i}。" for i in range(80)]
+    data = load(written(tmp_path / "t.csv", review=texts, label=["好", "坏"] * 40))
+    assert data.texts_of == ("review",)
+    assert fallow.fit(None, data, generations=1, epochs=30).last["test_accuracy"] > 0.9
+
+
 def test_new_texts_are_found_by_the_names_of_their_columns(tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", **prose(6))
     fallow.fit(None, path, generations=1, epochs=20, lr=0.01, out=tmp_path / "run")

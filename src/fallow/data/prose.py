@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fallow.base.errors import RequestError
 from fallow.data.tables import DATE, MOST, MOSTLY, NAMES, NUMBERED, SAID, TIME, Cells, numbers, present
-from fallow.data.texts import encoded
+from fallow.data.texts import count, encoded
 
 SENTENCE, PHRASE = 5, 2  # words of a cell on average from which on a column holds sentences, or phrases, not names
 PAIR = 2  # texts of an example at the most
@@ -70,7 +70,7 @@ def _texts(cells: Cells) -> dict[str, list[str]]:
 
 
 def _long(known: Sequence[str], words: int) -> bool:
-    return sum(len(cell.split()) for cell in known) >= words * len(known)
+    return sum(map(count, known)) >= words * len(known)
 
 
 def _distinct(known: Sequence[str], most: int) -> bool:

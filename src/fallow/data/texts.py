@@ -6,6 +6,7 @@ rows of which are the tokens' numbers, 1 where there is one and 0 where there is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -19,11 +20,32 @@ from fallow.base.errors import RequestError
 IDS, MASK, SEGMENT = range(3)  # the rows of tokens
 TextsOf: TypeAlias = tuple[str, ...] | Literal["files"]  # the columns of a table, or each in a file of its own
 LONGEST = 1 << 16  # bytes of a text that are kept; no network here reads more
+ALONE = (  # letters of scripts that do not part their words: Thai, Lao, Burmese, Khmer, kana, Han
+    "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003ffff"
+)
+MARKS = "\u0300-\u036f\u0900-\u0963\u0966-\u0dff"  # accents on their own, and vowels of India's scripts: not in \w
+WORD = re.compile(rf"[{ALONE}]|(?:[^\W{ALONE}]|[{MARKS}])+|[^\w\s]")
+PARTED = re.compile(rf"[{ALONE}]|[^\s{ALONE}]+")
 
 
 def is_text(array: Any) -> bool:
     """Whether an array holds strings."""
     return isinstance(array, np.ndarray) and array.dtype.kind in "US"
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, small, and its marks; where a script does not part its words, the letters.
+
+    >>> words_of("It's हिन्दी: 很好"), count("It's हिन्दी: 很好")
+    (['it', "'", 's', 'हिन्दी', ':', '很', '好'], 4)
+    """
+    return WORD.findall(text.lower())
+
+
+def count(text: str) -> int:
+    """How many words there are, as spaces part them, and such letters."""
+    return len(PARTED.findall(text))
 
 
 def as_bytes(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
