@@ -64,6 +64,28 @@ def as_bytes(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
     }
 
 
+def texts_in(x: Any, what: str) -> NDArray[Any] | None:
+    r"""Texts as an array of strings, from a list or a column of pandas too, which is one of objects; None of all else.
+
+    >>> texts_in(np.array(["né", "a"], object), "x").tolist(), texts_in([[1, 2]], "x")
+    ([b'n\xc3\xa9', b'a'], None)
+    """
+    if isinstance(x, Tensor):
+        return None
+    try:
+        array = np.asarray(x)
+    except (TypeError, ValueError):  # rows of unequal lengths, for one
+        return None
+    if array.dtype.kind not in "OT":
+        return array if is_text(array) else None
+    strange = [each for each in array.flat if not isinstance(each, str)]
+    if len(strange) == array.size:
+        return None
+    if strange:
+        raise RequestError(f"{what} holds {strange[0]!r} among its texts: give '' where there is none")
+    return encoded(list(array.flat)).reshape(array.shape)
+
+
 def encoded(texts: Sequence[str]) -> NDArray[np.bytes_]:
     """Strings as bytes, of which no more are held than are kept."""
     return np.array([text.encode("utf-8", "replace")[:LONGEST] for text in texts], np.bytes_)
@@ -93,7 +115,7 @@ def _bytes(part: str, array: NDArray[Any]) -> NDArray[Any]:
     if not is_text(array) or array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] not in (1, 2)):
         raise RequestError(f"x of {part} is {array.dtype} of shape {array.shape}: give a text for each example, or two")
     if array.dtype.kind == "U":
-        array = np.char.encode(array, "utf-8")
+        array = np.char.encode(array, "utf-8", "replace")
     width = array.dtype.itemsize
     rows = np.ascontiguousarray(array).view(np.uint8) if width else np.zeros(array.size, np.uint8)
-    return rows.reshape(len(array), -1, max(1, width))
+    return rows.reshape(len(array), array.shape[1] if array.ndim > 1 else 1, max(1, width))
