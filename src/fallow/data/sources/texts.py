@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from fallow.data.examples import Examples
 from fallow.data.groups import of_files
 from fallow.data.images import SUFFIXES
 from fallow.data.parts import Parts
-from fallow.data.sources.places import files_below, folders_in, printable, refuse_parts_below, splits
+from fallow.data.sources.places import beside, files_below, folders_in, printable, refuse_parts_below, splits
 from fallow.data.sources.table import decoded
 from fallow.data.targets import Classes
 from fallow.data.texts import as_bytes, encoded
@@ -21,18 +22,22 @@ TXT = ".txt"
 
 
 def holds_texts(root: Path) -> bool:
-    """Whether there are texts in the folders of a folder, and no images."""
-    suffixes = {path.suffix.lower() for place in folders_in(root) for path in files_below(place)}
-    return TXT in suffixes and suffixes.isdisjoint(SUFFIXES)
+    """Whether there are texts in the folders of a folder, and more of them than images, which may have captions."""
+    suffixes = Counter(path.suffix.lower() for place in folders_in(root) for path in files_below(place))
+    return suffixes[TXT] > sum(suffixes[suffix] for suffix in SUFFIXES)
 
 
 def text_folder(root: Path, groups: str | None = None) -> Parts:
     """Read every .txt as one text; files whose names are the same before the separator ``groups`` belong together."""
     notes: list[str] = []
-    files = {part: _files(base, notes) for part, base in splits(root).items()}
+    places = splits(root)
+    beside(root, places, notes)
+    files = {part: _files(base, notes) for part, base in places.items()}
     classes, ys = index_labels({part: np.array([printable(p.name) for p, _ in held]) for part, held in files.items()})
     paths = {part: [path for _, path in held] for part, held in files.items()}
     xs = as_bytes({part: encoded([decoded(path.read_bytes()) for path in held]) for part, held in paths.items()})
+    if empty := sum(int((~x.flatten(1).any(1)).sum()) for x in xs.values()):
+        notes.append(f"{empty} file{'s are' if empty > 1 else ' is'} empty.")
     together = None if groups is None else of_files(paths, groups, notes)
     parts = {part: Examples(xs[part], y) for part, y in ys.items()}
     train, val, test = (parts.get(part) for part in ("train", "val", "test"))
