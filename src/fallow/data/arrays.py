@@ -38,11 +38,12 @@ def from_arrays(
     (torch.Size([4, 1, 8, 8]), [0, 1, 0, 1], ['cat', 'dog'])
     """
     notes: list[str] = []
-    texts = {key: texts_in(x, f"x of {key}") for key, (x, _) in pairs.items()}
-    if texts["train"] is not None:
+    given = {key: texts_in(x, f"x of {key}") for key, (x, _) in pairs.items()}
+    texts = {key: array for key, array in given.items() if array is not None}
+    if "train" in texts:
         if as_ not in (None, "texts"):
             raise RequestError(f"as_={as_} is for numbers, and these are texts: leave it out")
-        held = as_bytes({key: x if texts[key] is None else texts[key] for key, (x, _) in pairs.items()})
+        held = as_bytes({key: texts.get(key, x) for key, (x, _) in pairs.items()})
         return from_tensors({key: (held[key], y) for key, (_, y) in pairs.items()}, names=names, target=target)
     if as_ == "texts":
         raise RequestError("as_=texts is for strings, and these are numbers: leave it out")

@@ -85,8 +85,8 @@ def from_texts(examples: Any, count: int, stood: bool | str | Sequence[str] = Tr
     if isinstance(examples, Tensor):
         return Given([str(row) for row in range(len(examples))], examples, {})
     if not isinstance(examples, list | tuple):  # which are of paths
-        found = read_texts(examples, count, "the array")
-        return Given([str(row) for row in range(len(found))], found, {})
+        held = read_texts(examples, count, "the array")
+        return Given([str(row) for row in range(len(held))], held, {})
     names: list[str] = []
     arrays: list[NDArray[Any]] = []
     failed: dict[str, str] = {}
