@@ -144,3 +144,15 @@ def test_refuses_in_a_line() -> None:
         Classifier(**SHORT).fit(X, Y, sample_weight=np.ones(len(X)))  # type: ignore[call-arg]
     with pytest.raises(RequestError, match="did you mean 'lr'"):
         Classifier(settings={"lrr": 1.0}).fit(X, Y)
+
+
+def test_texts() -> None:
+    words = np.array([f"it was {('dull', 'fine')[i % 2]}, no{i}" for i in range(60)], object)
+    model = Classifier(epochs=20, random_state=0).fit(list(words), ["bad", "good"] * 30)
+    assert model.predict(np.array(["how fine", "dull"])).tolist() == ["good", "bad"]
+    assert cross_val_score(Classifier(epochs=20, random_state=0), words, [0, 1] * 30, cv=3).mean() > 0.9
+    assert Regressor(epochs=20, random_state=0).fit(words, np.tile([0.0, 1.0], 30)).score(words, [0, 1] * 30) > 0.5
+    with pytest.raises(ValueError, match="X holds no texts, and the model was trained on texts"):
+        model.predict(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.fit(words, [0, 1])

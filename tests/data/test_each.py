@@ -29,6 +29,8 @@ def written(root: Path, parts: tuple[str, ...] = ("",), count: int = 30) -> Path
 def test_a_folder_of_texts(tmp_path: Path) -> None:
     root = written(tmp_path / "films")
     (root / "pos" / "about.md").write_text("found somewhere")
+    (root / "pos" / "cover.png").write_bytes(b"")  # one picture makes no folder of images
+    (root / "neg" / "1_1.txt").write_text("")
     (root / "neg" / "0_0.txt").write_bytes("caf\xe9".encode("cp1252"))
     data = load(root, groups="_")
     assert data.texts
@@ -37,12 +39,16 @@ def test_a_folder_of_texts(tmp_path: Path) -> None:
     assert "café" in texts
     assert "The film was great,\nand it was no3.\n" in texts
     assert len(texts) == 60
-    assert "1 file in films left alone: not .txt." in data.notes
+    assert "2 files in films left alone: not .txt." in data.notes
+    assert "1 file is empty." in data.notes
     assert "Files of one name before '_' stay together: 10 groups." in data.notes
 
 
 def test_parts_of_their_own(tmp_path: Path) -> None:
-    data = load(written(tmp_path / "films", ("train", "test"), 8))
+    root = written(tmp_path / "films", ("train", "test"), 8)
+    (root / "more").mkdir()
+    data = load(root)
+    assert "Beside train/, test/, more left alone." in data.notes
     assert data.sizes["test"] == 16
     assert data.sizes["train"] + data.sizes["val"] == 16
 

@@ -121,6 +121,8 @@ def test_a_table_that_holds_texts_alone_is_read_as_texts(tmp_path: Path) -> None
         held["review"]
     )
     assert "Examples are the texts in 'review'." in data.notes
+    own = written(tmp_path / "own.csv", id=[3 * i for i in range(ROWS)], **held)  # advice on what is left out is none
+    assert not any("--drop" in note for note in load(own).notes)
     odd = written(tmp_path / "odd.csv", tweet_id=[3 * i for i in range(ROWS)], **held)  # an identifier tells nothing
     assert "Examples are the texts in 'review'; 'tweet_id' left out." in load(odd).notes
     share = written(tmp_path / "share.csv", share=[f"{i} %" for i in range(ROWS)], label=held["label"])
@@ -128,7 +130,7 @@ def test_a_table_that_holds_texts_alone_is_read_as_texts(tmp_path: Path) -> None
     short = written(tmp_path / "short.csv", **prose(3))
     assert load(short).texts_of == ("review",)
     names = {"review": [f"film{i}" for i in range(ROWS)], "label": held["label"]}
-    with pytest.raises(RequestError, match=r"no column is left .* was left out\.$"):
+    with pytest.raises(RequestError, match=r"no column is left .* was left out\. --as texts reads it as text\.$"):
         load(written(tmp_path / "names.csv", **names))
     assert load(tmp_path / "names.csv", as_="texts").texts
 
@@ -150,6 +152,35 @@ def test_texts_beside_features_are_read_if_asked(tmp_path: Path) -> None:
         load(written(tmp_path / "many.csv", title=more, summary=more, **prose(7)))
 
 
+def test_long_texts_and_quotation_marks(tmp_path: Path) -> None:
+    long, label = "word " * 40_000, ["a", "b"] * 30
+    data = load(written(tmp_path / "long.csv", text=[f"{long}{i}" for i in range(60)], label=label))
+    assert data.sizes == {"train": 38, "val": 10, "test": 12}
+    texts = [f'"Yes" {i}, said he and she and they' if i % 7 else f'" {i} left open in five words' for i in range(60)]
+    data = load(written(tmp_path / "t.tsv", "\t", text=texts, label=label))  # as they are, not as marks of a cell
+    assert {text for part in (data.train, data.val, data.test) for (text,) in to_strings(part.x)} == set(texts)
+
+
+def test_repeated_and_empty_texts(tmp_path: Path) -> None:
+    """Sentences that come again are categories, but texts if asked for; that nothing is like nothing is no leak."""
+    path = written(tmp_path / "t.csv", text=prose(6)["review"][:20] * 10, label=["a", "b"] * 100)
+    assert load(path).table is not None
+    assert load(path, as_="texts").texts_of == ("text",)
+    some = written(tmp_path / "s.csv", text=[*prose(6)["review"], *[""] * 60], label=["a", "b"] * 60)
+    notes = load(some).notes
+    assert "60 rows have no text." in notes
+    assert not any("in training too" in note for note in notes)
+
+
+def test_texts_that_do_not_part_their_words(tmp_path: Path) -> None:
+    """Every letter is a word: a sentence without spaces was a name, and to a network one word that comes once."""
+    good, bad, also = ("物流很快", "质量不错"), ("太差了", "非常失望"), ("今天下雨", "和朋友一起", "在网上")
+    texts = [f"{also[i % 3]}，{(good, bad)[i % 2][i // 2 % 2]}{also[i // 3 % 3]}{i}。" for i in range(80)]
+    data = load(written(tmp_path / "t.csv", review=texts, label=["好", "坏"] * 40))
+    assert data.texts_of == ("review",)
+    assert fallow.fit(None, data, generations=1, epochs=30).last["test_accuracy"] > 0.9
+
+
 def test_new_texts_are_found_by_the_names_of_their_columns(tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", **prose(6))
     fallow.fit(None, path, generations=1, epochs=20, lr=0.01, out=tmp_path / "run")
@@ -158,6 +189,8 @@ def test_new_texts_are_found_by_the_names_of_their_columns(tmp_path: Path) -> No
     assert [p.label for p in predictor(new)] == ["1", "0"]
     with pytest.raises(RequestError, match="lacks the column 'review', whose texts"):
         predictor(written(tmp_path / "odd.csv", note=["great film", "dull film"]))
+    with pytest.raises(RequestError, match="trained with: did you mean 'Review'"):
+        predictor(written(tmp_path / "odd.csv", Review=["great film", "dull film"]))
     text = prose(6)
     np.savez(tmp_path / "t.npz", x=np.array(text["review"]), y=np.array(text["label"]))
     fallow.fit(None, tmp_path / "t.npz", generations=1, epochs=1, out=tmp_path / "of-npz")
@@ -595,7 +628,8 @@ def test_bad_files(tmp_path: Path) -> None:
         ("a,b\n", "holds no rows"),
         ("a,a\n1,2\n", "two columns named 'a'"),
         ("a,b\n1,2\n3\n", "line 3 of .* has 1 values for 2 columns"),
-        ('a,b\n1,"2\n' + "3,4\n" * 40_000, "cannot be read .*quotation mark left open"),
+        ('a,b\n1,"2\n' + "3,4\n" * 40_000, "line 2 of .* opens a quotation mark that is never closed"),
+        ('a,b\n1,2\n3,"4\n', "line 3 of .* opens a quotation mark that is never closed"),
     ):
         (tmp_path / "t.csv").write_text(content)
         with pytest.raises(RequestError, match=says):

@@ -94,6 +94,40 @@ def test_the_recipe_has_its_own_optimizer() -> None:
     assert type(prepare(None, (x, y), optimizer="sgd").optimizer) is torch.optim.SGD
 
 
+def test_strings_in_lists_and_in_columns_of_objects(tmp_path) -> None:
+    x, y = pairs(40)
+    texts = [*x[:-1, 0], "half a letter \ud800"]
+    for given in (texts, np.array(texts, object), np.array(texts)):
+        data = load((given, y))
+        assert data.understood().startswith("40 texts, 2 classes")
+    assert load((x.tolist(), y)).shape[0] == 2
+    with pytest.raises(RequestError, match="x of train holds None among its texts: give '' where there is none"):
+        load((np.array([None, *texts[1:]], object), y))
+    fallow.fit(None, (np.array(texts), y), generations=1, epochs=1, out=tmp_path / "run")
+    predictor = fallow.Predictor(tmp_path / "run")
+    assert predictor(np.array(texts[:3], object)) == predictor(np.array(texts[:3]))
+    for nothing in (np.zeros((3, 4)), np.array([], str)):
+        with pytest.raises(RequestError, match="the array holds no texts, and the model was trained on texts"):
+            predictor(nothing)
+    with pytest.raises(RequestError, match=r"sun rain: name \.npz, .* or give an array of strings"):
+        predictor(["sun rain"])
+    with pytest.raises(RequestError, match="is a folder: name"):
+        predictor(tmp_path)
+
+
+def test_files_of_texts_are_read_as_tables_are(tmp_path) -> None:
+    """In UTF-16 a line was letters parted by zeros; a mark of Unicode's that parts lines parted a text."""
+    x, y = pairs(40)
+    fallow.fit(None, (x[:, 0], y), generations=1, epochs=1, out=tmp_path / "run")
+    predictor, texts = fallow.Predictor(tmp_path / "run"), ["été, sun\u2028and rain", "ice"]
+    for encoding in ("utf-8-sig", "utf-16"):
+        (tmp_path / "new.txt").write_bytes("\r\n".join([*texts, ""]).encode(encoding))
+        assert [p[:2] for p in predictor(tmp_path / "new.txt")] == [p[:2] for p in predictor(np.array(texts))]
+    (tmp_path / "odd.txt").write_text("\nsun\nfog\train\n")
+    with pytest.raises(RequestError, match=r"line 3 of .*odd.txt has 2 texts: give 1"):
+        predictor(tmp_path / "odd.txt")
+
+
 def test_what_cannot_be() -> None:
     x, y = pairs()
     with pytest.raises(RequestError, match="mlp reads no texts: take bag, or hf:FOLDER"):

@@ -16,11 +16,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from fallow.data import Data, load
-from fallow.data.texts import to_strings
+from fallow.data.texts import WORD, to_strings
 from fallow.evaluate.heads import principal
 from fallow.evaluate.metrics import labels_f1
 from fallow.models import build, forest, words
-from fallow.models.bag import WORD
 from fallow.models.forest import Forest
 from fallow.models.lite0 import published
 from fallow.models.scaled import Scaled

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 from typing_extensions import Self
 
 from fallow.data import load
-from fallow.data.given import shaped
+from fallow.data.given import read_texts, shaped
 from fallow.data.layout import layout, numeric
+from fallow.data.texts import texts_in
 from fallow.training.fit import fit
 
 BATCH = 1024  # examples at a time in a prediction
@@ -63,7 +64,7 @@ class _Estimator(BaseEstimator):
         options: dict[str, Any] = {"seed": seed, "device": self.device} | asked | (self.settings or {})
         result = fit(copy.deepcopy(self.model), data, self.method, **options)
         result.model.load_state_dict(result.best_state())
-        self.row_ = x.shape[1:]
+        self.row_, self.texts_ = x.shape[1:], data.texts
         self.shape_, self.target_, self.history_ = data.shape, data.target, result.history
         self.model_ = result.model.cpu().double().eval()
 
@@ -71,11 +72,22 @@ class _Estimator(BaseEstimator):
     def _decoded(self, X: Any) -> NDArray[Any]:
         """What the network says of every example, in the target's terms."""
         check_is_fitted(self)
-        x = self._read(validate_data(self, X, reset=False, allow_nd=True))
+        x = self._read(self._checked(X, reset=False))
         return self.target_.decode(torch.cat([self.model_(part) for part in x.split(BATCH)])).numpy()
+
+    def _checked(self, X: Any, *y: Any, **how: Any) -> Any:
+        """Validated as scikit-learn does; texts, of which it knows nothing, are a column."""
+        if (texts := texts_in(X, "X")) is None:
+            return validate_data(self, X, *y, allow_nd=True, **how)
+        if not y:
+            return texts
+        check_consistent_length(texts, *y)
+        return texts, column_or_1d(*y)
 
     def _read(self, X: NDArray[Any]) -> Tensor:
         """Examples that look like those that were fitted are read as they were, others as a Predictor reads them."""
+        if self.texts_:
+            return read_texts(X, self.shape_[0], "X")
         x = numeric(X, "X")
         if x.shape[1:] != self.row_:
             return shaped(x, self.shape_)
@@ -119,7 +131,7 @@ class Classifier(ClassifierMixin, _Estimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train a network from the start."""
-        X, y = validate_data(self, X, y, allow_nd=True)
+        X, y = self._checked(X, y)
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) == 1:
@@ -150,7 +162,7 @@ class Regressor(RegressorMixin, _Estimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train a network from the start."""
-        X, y = validate_data(self, X, y, allow_nd=True, multi_output=True, y_numeric=True)
+        X, y = self._checked(X, y, multi_output=True, y_numeric=True)
         self.flat_ = y.ndim == 1
         self._train(X, y, "numbers")
         return self

@@ -18,7 +18,7 @@ from fallow.comparison.work import read
 from fallow.data import Data, Examples
 from fallow.data.answers import array_of
 from fallow.data.layout import COLOURS, numeric
-from fallow.data.texts import is_text
+from fallow.data.texts import texts_in
 from fallow.experiment.folder import home
 
 NAME = "arrays"  # of the file, and so of the data
@@ -52,7 +52,8 @@ def keep(data: Any, plan: Plan, folder: Path) -> str:
     read(pairs[0] if len(pairs) == 1 else tuple(pairs), plan.first, plan.load_options())
     arrays: dict[str, NDArray[Any]] = {}
     for part, (x, y) in zip(PARTS[len(pairs)], pairs, strict=True):
-        arrays[f"x_{part}"] = x if is_text(x) else _channels_last(x, numeric(x, f"x of {part}"), plan.as_)
+        texts = texts_in(x, f"x of {part}")
+        arrays[f"x_{part}"] = _channels_last(x, numeric(x, f"x of {part}"), plan.as_) if texts is None else texts
         arrays[f"y_{part}"] = array_of(y, f"y of {part}", ())
     path = folder / f"{NAME}.npz"
     with home(folder, "comparison") as store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
@@ -20,14 +21,14 @@ from fallow.base.files import expanded
 from fallow.data.images import SUFFIXES, decode
 from fallow.data.layout import numeric, on_white
 from fallow.data.prose import columns_of_texts, texts_of
-from fallow.data.sources.each import read_texts
+from fallow.data.sources.each import texts_below
 from fallow.data.sources.npz import XS, examples_of
 from fallow.data.sources.places import files_below
 from fallow.data.sources.table import SUFFIXES as TABLES
-from fallow.data.sources.table import as_trained, read_cells, written
+from fallow.data.sources.table import as_trained, decoded, read_cells, written
 from fallow.data.sources.wanted import TARGETS
 from fallow.data.tables import GAPS, NUMBERED, Cells, DataTable, numbers, present
-from fallow.data.texts import as_bytes, encoded, is_text
+from fallow.data.texts import as_bytes, encoded, is_text, texts_in
 
 
 class Given(NamedTuple):
@@ -83,15 +84,16 @@ def from_texts(examples: Any, count: int, stood: bool | str | Sequence[str] = Tr
     """
     if isinstance(examples, Tensor):
         return Given([str(row) for row in range(len(examples))], examples, {})
-    if is_text(examples):
-        return Given([str(row) for row in range(len(examples))], _counted(examples, count, "the array"), {})
+    if not isinstance(examples, list | tuple):  # which are of paths
+        held = read_texts(examples, count, "the array")
+        return Given([str(row) for row in range(len(held))], held, {})
     names: list[str] = []
     arrays: list[NDArray[Any]] = []
     failed: dict[str, str] = {}
     for path in map(expanded, examples):
         try:
             if stood == "files" and (path.is_dir() or path.suffix.lower() == ".txt"):
-                whole = read_texts(path)
+                whole = texts_below(path)
                 found, rows = encoded(list(whole.values()))[:, None], list(whole)
             else:
                 found = _texts(path, count, stood if isinstance(stood, list | tuple) else [])
@@ -106,6 +108,14 @@ def from_texts(examples: Any, count: int, stood: bool | str | Sequence[str] = Tr
     return Given(names, _counted(np.concatenate(arrays), count, "the files"), failed)
 
 
+def read_texts(examples: Any, count: int, what: str) -> Tensor:
+    """Strings in an array (N, or N×2 for pairs) as the data hold them."""
+    texts = texts_in(examples, what)
+    if texts is None or not texts.size:
+        raise RequestError(f"{what} holds no texts, and the model was trained on texts: give an array of strings")
+    return _counted(texts, count, what)
+
+
 def _counted(array: NDArray[Any], count: int, what: str) -> Tensor:
     found = as_bytes({"predict": array})["predict"]
     if found.shape[1] != count:
@@ -116,7 +126,8 @@ def _counted(array: NDArray[Any], count: int, what: str) -> Tensor:
 def _texts(path: Path, count: int, columns: Sequence[str]) -> NDArray[Any]:
     """The texts of a file, N × K, in UTF-8."""
     if not path.is_file():
-        raise RequestError(f"there is no file {path}: name .npz, .txt or .csv files of texts")
+        there = f"{path} is a folder" if path.is_dir() else f"there is no file {path}"
+        raise RequestError(f"{there}: name .npz, .txt or .csv files of texts, or give an array of strings")
     if path.suffix.lower() == ".npz":
         found = _npz(path)
         if not is_text(found):
@@ -127,13 +138,11 @@ def _texts(path: Path, count: int, columns: Sequence[str]) -> NDArray[Any]:
         cells = read_cells(path)
         found = texts_of(cells, columns or columns_of_texts(cells, asked=True), str(path))
     elif path.suffix.lower() == ".txt":
-        lines = path.read_text("utf-8", errors="replace").splitlines()
-        rows = [line.split("\t") for line in lines if line.strip()]
-        if wrong := next((number for number, row in enumerate(rows, 1) if len(row) != count), None):
-            raise RequestError(
-                f"line {wrong} of {path} has {len(rows[wrong - 1])} texts: give {count}, parted by a tab"
-            )
-        found = np.array(rows)
+        lines = enumerate(io.StringIO(decoded(path.read_bytes()), newline=None), 1)
+        rows = {number: line.strip("\n").split("\t") for number, line in lines if line.strip()}
+        if wrong := next((number for number, row in rows.items() if len(row) != count), None):
+            raise RequestError(f"line {wrong} of {path} has {len(rows[wrong])} texts: give {count}, parted by a tab")
+        found = np.array(list(rows.values()))
     else:
         raise RequestError(f"{path} is of no known kind: give .npz, .txt or .csv files of texts")
     if found.size == 0:

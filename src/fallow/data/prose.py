@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fallow.base.errors import RequestError
-from fallow.data.tables import DATE, FEW, MOST, MOSTLY, NAMES, NUMBERED, SAID, TIME, Cells, numbers, present
-from fallow.data.texts import encoded
+from fallow.data.tables import DATE, FEW, MOST, MOSTLY, NAMES, NUMBERED, SAID, TIME, Cells, close, numbers, present
+from fallow.data.texts import count, encoded
 
 SENTENCE, PHRASE = 5, 2  # words of a cell on average from which on a column holds sentences, or phrases, not names
 PAIR = 2  # texts of an example at the most
@@ -25,11 +25,17 @@ def sentences(cells: Cells) -> list[str]:
 
 
 def columns_of_texts(cells: Cells, asked: bool = False) -> list[str]:
-    """The columns of sentences; where there is none, of phrases of which most are different, or of words if asked."""
+    """The columns of sentences; where there is none, of phrases of which most are different.
+
+    If they are asked for, of any words that are, and else of sentences that come again and again.
+    """
     words = 1 if asked else PHRASE
-    return sentences(cells) or [
-        name for name, known in _texts(cells).items() if _long(known, words) and _distinct(known, len(known))
-    ]
+    held = _texts(cells)
+    return (
+        sentences(cells)
+        or [name for name, known in held.items() if _long(known, words) and _distinct(known, len(known))]
+        or [name for name, known in held.items() if asked and _long(known, SENTENCE)]
+    )
 
 
 def nothing_else(cells: Cells, texts: Sequence[str], learned: Sequence[str]) -> bool:
@@ -40,7 +46,8 @@ def nothing_else(cells: Cells, texts: Sequence[str], learned: Sequence[str]) -> 
 def texts_of(cells: Cells, asked: Sequence[str], what: str) -> NDArray[np.bytes_]:
     """The columns as they are written, rows × columns: one text an example, or a pair."""
     if lacking := [name for name in asked if name not in cells]:
-        raise RequestError(f"{what} lacks the column {lacking[0]!r}, whose texts the model was trained with")
+        meant = close(lacking[0], cells)
+        raise RequestError(f"{what} lacks the column {lacking[0]!r}, whose texts the model was trained with{meant}")
     if not 1 <= len(asked) <= PAIR:
         held = f"texts in {len(asked)} columns ({', '.join(map(repr, asked))})" if asked else "no column of texts"
         raise RequestError(f"{what} has {held}, and an example is one text or two: leave others out (--drop)")
@@ -73,7 +80,7 @@ def _texts(cells: Cells) -> dict[str, list[str]]:
 
 
 def _long(known: Sequence[str], words: int) -> bool:
-    return sum(len(cell.split()) for cell in known) >= words * len(known)
+    return sum(map(count, known)) >= words * len(known)
 
 
 def _distinct(known: Sequence[str], most: int) -> bool:

@@ -114,9 +114,7 @@ class DataTable:
         """Rows as numbers (N×columns), with NaN for gaps."""
         for column in self.columns:
             if column.name not in cells:
-                known = {name.lower(): name for name in cells}
-                near = get_close_matches(column.name.lower(), known, n=1, cutoff=0.8)
-                meant = f": did you mean {known[near[0]]!r}?" if near else ""
+                meant = close(column.name, cells)
                 raise RequestError(f"{what} lacks the column {column.name!r}, which the model was trained with{meant}")
         return torch.from_numpy(np.stack([column.raw(cells[column.name]) for column in self.columns], 1))
 
@@ -154,6 +152,13 @@ class DataTable:
         return cls(tuple(Column(**{**each, "categories": tuple(each["categories"])}) for each in described))
 
 
+def close(name: str, cells: Cells) -> str:
+    """The column that may be meant by a name that none has, as the end of a sentence."""
+    known = {each.lower(): each for each in cells}
+    near = get_close_matches(name.lower(), known, n=1, cutoff=0.8)
+    return f": did you mean {known[near[0]]!r}?" if near else ""
+
+
 def present(cell: str) -> bool:
     """Whether a cell holds anything.
 
@@ -188,7 +193,7 @@ def numbers(cells: Sequence[str], way: str = "") -> tuple[NDArray[np.float64], l
     return values, sorted(wrong)
 
 
-def row_numbers(cells: Cells, ways: Mapping[str, str] | None = None) -> tuple[list[str], list[str]]:
+def row_numbers(cells: Cells, ways: Mapping[str, str] | None = None) -> tuple[list[str], dict[str, str]]:
     """Columns that only number the rows, and sentences on them and on those that may do so.
 
     They say where a row stands in the file, which tells the target if that is sorted by it, and nothing of new rows.
@@ -196,7 +201,8 @@ def row_numbers(cells: Cells, ways: Mapping[str, str] | None = None) -> tuple[li
     >>> row_numbers({"": ["0", "1", "2"], "age": ["40", "31", "40"], "day": ["1", "2", "3"]})[0]
     ['']
     """
-    found, notes = [], []
+    found: list[str] = []
+    notes: dict[str, str] = {}
     for name, column in cells.items():
         way = (ways or {}).get(name, "")
         first, wrong = numbers(column[:FEW], way)
@@ -209,11 +215,11 @@ def row_numbers(cells: Cells, ways: Mapping[str, str] | None = None) -> tuple[li
         advice = f"if their order has to do with the target, --drop {shlex.quote(name)}."
         if called and values.max() - values.min() == len(values) - 1:
             found.append(name)
-            notes.append(f"The column {name!r}{' (without a name)' * (not name)} numbers the rows and was left out.")
+            notes[name] = f"The column {name!r}{' (without a name)' * (not name)} numbers the rows and was left out."
         elif (np.diff(values) == 1).all():
-            notes.append(f"The column {name!r} counts the rows: {advice}")
+            notes[name] = f"The column {name!r} counts the rows: {advice}"
         elif called and len(values) > FEW:
-            notes.append(f"The column {name!r} has a number of its own for each of the rows: {advice}")
+            notes[name] = f"The column {name!r} has a number of its own for each of the rows: {advice}"
     return found, notes
 
 

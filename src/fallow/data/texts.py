@@ -6,6 +6,7 @@ rows of which are the tokens' numbers, 1 where there is one and 0 where there is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -19,11 +20,32 @@ from fallow.base.errors import RequestError
 IDS, MASK, SEGMENT = range(3)  # the rows of tokens
 TextsOf: TypeAlias = tuple[str, ...] | Literal["files"]  # the columns of a table, or each in a file of its own
 LONGEST = 1 << 16  # bytes of a text that are kept; no network here reads more
+ALONE = (  # letters of scripts that do not part their words: Thai, Lao, Burmese, Khmer, kana, Han
+    "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003ffff"
+)
+MARKS = "\u0300-\u036f\u0900-\u0963\u0966-\u0dff"  # accents on their own, and vowels of India's scripts: not in \w
+WORD = re.compile(rf"[{ALONE}]|(?:[^\W{ALONE}]|[{MARKS}])+|[^\w\s]")
+PARTED = re.compile(rf"[{ALONE}]|[^\s{ALONE}]+")
 
 
 def is_text(array: Any) -> bool:
     """Whether an array holds strings."""
     return isinstance(array, np.ndarray) and array.dtype.kind in "US"
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, small, and its marks; where a script does not part its words, the letters.
+
+    >>> words_of("It's हिन्दी: 很好"), count("It's हिन्दी: 很好")
+    (['it', "'", 's', 'हिन्दी', ':', '很', '好'], 4)
+    """
+    return WORD.findall(text.lower())
+
+
+def count(text: str) -> int:
+    """How many words there are, as spaces part them, and such letters."""
+    return len(PARTED.findall(text))
 
 
 def as_bytes(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
@@ -40,6 +62,28 @@ def as_bytes(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
     return {
         part: torch.from_numpy(np.pad(rows[..., :longest], room[part]).view(np.int8)) for part, rows in each.items()
     }
+
+
+def texts_in(x: Any, what: str) -> NDArray[Any] | None:
+    r"""Texts as an array of strings, from a list or a column of pandas too, which is one of objects; None of all else.
+
+    >>> texts_in(np.array(["né", "a"], object), "x").tolist(), texts_in([[1, 2]], "x")
+    ([b'n\xc3\xa9', b'a'], None)
+    """
+    if isinstance(x, Tensor):
+        return None
+    try:
+        array = np.asarray(x)
+    except (TypeError, ValueError):  # rows of unequal lengths, for one
+        return None
+    if array.dtype.kind not in "OT":
+        return array if is_text(array) else None
+    strange = [each for each in array.flat if not isinstance(each, str)]
+    if len(strange) == array.size:
+        return None
+    if strange:
+        raise RequestError(f"{what} holds {strange[0]!r} among its texts: give '' where there is none")
+    return encoded(list(array.flat)).reshape(array.shape)
 
 
 def encoded(texts: Sequence[str]) -> NDArray[np.bytes_]:
@@ -71,7 +115,7 @@ def _bytes(part: str, array: NDArray[Any]) -> NDArray[Any]:
     if not is_text(array) or array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] not in (1, 2)):
         raise RequestError(f"x of {part} is {array.dtype} of shape {array.shape}: give a text for each example, or two")
     if array.dtype.kind == "U":
-        array = np.char.encode(array, "utf-8")
+        array = np.char.encode(array, "utf-8", "replace")
     width = array.dtype.itemsize
     rows = np.ascontiguousarray(array).view(np.uint8) if width else np.zeros(array.size, np.uint8)
-    return rows.reshape(len(array), -1, max(1, width))
+    return rows.reshape(len(array), array.shape[1] if array.ndim > 1 else 1, max(1, width))

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from fallow.data.texts import IDS, MASK, SEGMENT
+from fallow.data.texts import IDS, MASK, SEGMENT, words_of
 from fallow.models.base import Model
 from fallow.models.blocks import expect_shape, sequential
 
-WORD = re.compile(r"\w+|[^\w\s]")
 SPREAD = 0.01  # of the embedding at first: a word that training never met then says next to nothing
 
 
 class Bag(Model):
-    """The mean embedding of the words of a text, a hidden layer, and a head; any language that parts its words.
+    """The mean embedding of the words of a text, a hidden layer, and a head.
 
-    Words have no list: each goes to one of ``words`` rows of the embedding by a hash of its letters, small ones. Of a
-    pair of texts with means u and v the hidden layer sees u, v, |u − v| and u∘v (Conneau et al. 2017).
+    Words have no list: each goes to one of ``words`` rows of the embedding by a hash of its letters, small ones; in
+    languages that do not part their words, every letter is one. Of a pair of texts with means u and v the hidden layer
+    sees u, v, |u − v| and u∘v (Conneau et al. 2017).
 
     >>> net = Bag((2, 100), 3)
     >>> net(net.tokens([("a dog", "a cat"), ("it rains", "it does not")])).shape
@@ -57,7 +56,7 @@ class Bag(Model):
 
     def tokens(self, texts: Sequence[tuple[str, ...]]) -> Tensor:
         """The rows of the embedding for the first words of every text, N × 3 × L (see `fallow.data.texts`)."""
-        each = [[WORD.findall(text.lower())[: self.length] for text in example] for example in texts]
+        each = [[words_of(text)[: self.length] for text in example] for example in texts]
         longest = max(1, *(sum(map(len, example)) for example in each))
         found = torch.zeros(len(each), 3, longest, dtype=torch.long)
         for row, example in zip(found, each, strict=True):

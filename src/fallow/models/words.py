@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
-from fallow.models.bag import WORD
+from fallow.data.texts import words_of
 from fallow.models.chunks import by_chunks
 
 TERM, COUNT = range(2)  # the rows of tokens
@@ -103,7 +103,7 @@ def spanned(vectors: csr_array) -> NDArray[np.float64]:
 
 def _terms(example: tuple[str, ...]) -> Counter[int]:
     """The hashes of an example's terms, and how often they are there."""
-    each = [[word.lower() for word in WORD.findall(text)[:LENGTH]] for text in example]
+    each = [words_of(text)[:LENGTH] for text in example]
     named = [
         f"{place}:{term}"
         for place, words in enumerate(each)

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from fallow.base.errors import RequestError
 from fallow.base.machine import memory
 from fallow.data.arrays import from_arrays
+from fallow.data.examples import Examples
 from fallow.data.groups import of_files
 from fallow.data.images import SUFFIXES
 from fallow.data.parts import Parts
-from fallow.data.sources.places import files_below, folders_in, printable, refuse_parts_below, splits
+from fallow.data.sources.places import beside, files_below, folders_in, printable, refuse_parts_below, splits
 from fallow.data.sources.table import decoded
 from fallow.data.texts import encoded
 
@@ -23,10 +24,10 @@ TXT, NPY = ".txt", ".npy"
 
 
 def kind_of_files(root: Path) -> str | None:
-    """Of which kind the examples in the folders of a folder are, if there are some and no images."""
+    """Of which kind the examples in the folders of a folder are, if most are no images, which may have captions."""
     counts = Counter(path.suffix.lower() for place in folders_in(root) for path in files_below(place))
-    found = [suffix for suffix in (NPY, TXT) if counts[suffix]]
-    return max(found, key=lambda suffix: counts[suffix]) if found and counts.keys().isdisjoint(SUFFIXES) else None
+    most = max((NPY, TXT), key=lambda suffix: counts[suffix])
+    return most if counts[most] > 2 * sum(counts[suffix] for suffix in SUFFIXES) else None
 
 
 def each_a_file(root: Path, suffix: str, as_: str | None = None, groups: str | None = None) -> Parts:
@@ -37,18 +38,24 @@ def each_a_file(root: Path, suffix: str, as_: str | None = None, groups: str | N
     if groups is not None and not isinstance(groups, str):
         raise RequestError("groups of a folder are told by the names of its files: give the separator they end with")
     notes: list[str] = []
-    files = {part: _files(base, suffix, notes) for part, base in splits(root).items()}
+    places = splits(root)
+    beside(root, places, notes)
+    files = {part: _files(base, suffix, notes) for part, base in places.items()}
     paths = {part: [path for _, path in held] for part, held in files.items()}
     labels = {part: np.array([printable(place.name) for place, _ in held]) for part, held in files.items()}
     read = _texts if suffix == TXT else _arrays
     parts = from_arrays({part: (read(held), labels[part]) for part, held in paths.items()}, target="classes", as_=as_)
     parts.notes += notes
     parts.groups = None if groups is None else of_files(paths, groups, parts.notes)
-    parts.texts_of = "files" if suffix == TXT else ()
+    if suffix == TXT:
+        parts.texts_of = "files"
+        held = [part.x for part in (parts.train, parts.val, parts.test) if isinstance(part, Examples)]
+        if empty := sum(int((~x.flatten(1).any(1)).sum()) for x in held):
+            parts.notes.append(f"{empty} file{'s are' if empty > 1 else ' is'} empty.")
     return parts
 
 
-def read_texts(place: Path) -> dict[str, str]:
+def texts_below(place: Path) -> dict[str, str]:
     """The texts of a folder's files, or of one file, by name."""
     if not place.exists():
         raise RequestError(f"there is no file or folder {place}")

@@ -18,7 +18,15 @@ from fallow.data.examples import Examples, Files
 from fallow.data.groups import of_files
 from fallow.data.images import KINDS, SUFFIXES, decode, probe
 from fallow.data.parts import Parts
-from fallow.data.sources.places import files_below, folders_in, has_images, printable, refuse_parts_below, splits
+from fallow.data.sources.places import (
+    beside,
+    files_below,
+    folders_in,
+    has_images,
+    printable,
+    refuse_parts_below,
+    splits,
+)
 from fallow.data.targets import Classes
 
 IN_MEMORY = 1 << 30  # bytes of pixels; beyond, files are decoded as they are needed
@@ -26,7 +34,9 @@ DEFAULT_SIZE = 64
 MOST = 0.5  # of an image: where a cut leaves less, it is said
 FAINT = 64  # of 255: what is no brighter has lost most of its 16 bits
 HUGE = "have more pixels than Pillow opens, lest they fill the memory"
-LAYOUT = f"give a folder with one folder of images per class (perhaps below train/ and test/), {KINDS}; or of .npy or .txt"
+LAYOUT = (
+    f"give a folder with one folder of images per class (perhaps below train/ and test/), {KINDS}; or of .npy or .txt"
+)
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -63,9 +73,7 @@ def folder(root: Path, size: int | None, strict: bool = False, groups: str | Non
         raise RequestError("groups of a folder are told by the names of its files: give the separator they end with")
     notes: list[str] = []
     places = splits(root)
-    if root not in places.values() and (others := [p.name for p in folders_in(root) if p not in places.values()]):
-        known = ", ".join(f"{base.name}/" for base in places.values())
-        notes.append(f"Beside {known}, {', '.join(map(printable, others))} left alone.")
+    beside(root, places, notes)
     listed = [found for part, base in places.items() for found in _list(part, base, notes)]
     return _parts(root, read_images(root, listed, size, strict, notes), notes, groups)
 

@@ -33,6 +33,7 @@ from fallow.data.written import decimal, ways
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 SEPARATORS = ",;\t|"
+END = "\ue000end"  # after the last line of a file: in a row of its own, if all cells ended
 PARTED = ("split", "set", "partition", "subset")  # what a column that says the part of each row is called
 EXCEL = re.compile(r"\"?sep=(.)\"?")
 
@@ -79,9 +80,9 @@ def table(
     rows = {part: held for part, held in rows.items() if held}
     if "train" not in rows:
         raise RequestError(f"{path} has no row for training with an answer in {names[0]!r}: fill some in")
-    counting, notes = row_numbers({key: column for key, column in cells.items() if key not in drop}, how)
+    counting, counted = row_numbers({key: column for key, column in cells.items() if key not in drop}, how)
     kept = {key: [column[i] for i in found.rows] for key, column in cells.items() if key not in (*drop, *counting)}
-    said = [note for key, note in said_of_numbers.items() if key in (*names, *kept)]
+    notes = list(counted.values())
     columns: DataTable | None = None
     texts: tuple[str, ...] = ()
     if as_ in ("images", "signals"):
@@ -89,7 +90,8 @@ def table(
         x = layout({part: pixels[held] for part, held in rows.items()}, notes, as_=as_)
     else:
         columns, texts, notes = _columns(kept, notes, how, as_)
-        if columns is None:
+        if columns is None:  # what is left out needs no advice
+            notes = [counted[name] for name in counting] + said_of(texts, kept)
             strings = texts_of(kept, texts, str(path))
             x = as_bytes({part: strings[held] for part, held in rows.items()})
         else:
@@ -102,6 +104,8 @@ def table(
     parts = from_tensors(told, names=found.names, target=found.kind)
     train, val, test = (Examples(x[part], getattr(parts, part).y) if part in rows else None for part in SPLITS)
     assert train is not None
+    read = (*names, *(() if texts else kept))
+    said = [note for key, note in said_of_numbers.items() if key in read]
     notes = parts.notes + found.notes + said + notes + said_of_parts
     parts = Parts(train, val, test, parts.target, notes, table=columns, texts_of=texts)
     if belonging is not None or groups is not None:
@@ -122,9 +126,11 @@ def _columns(
     texts = [] if as_ == "features" else columns_of_texts(plain, asked=as_ == "texts")
     table, said = (None, notes) if as_ == "texts" else DataTable.of_cells(cells, notes, how)
     if table is None or (texts and nothing_else(cells, texts, [column.name for column in table.columns])):
-        return None, tuple(texts), notes + said_of(texts, cells)
+        return None, tuple(texts), notes
     if not table.columns:
-        raise RequestError(f"no column is left to learn from: {' '.join(said) or 'the table has only its target'}")
+        words = " --as texts reads it as text." * (as_ is None and len(columns_of_texts(plain, asked=True)) == 1)
+        why = " ".join(said) or "the table has only its target"
+        raise RequestError(f"no column is left to learn from: {why}{words}")
     if as_ is None and (prose := sentences(plain)):
         said.append(f"Texts, as in {prose[0]!r}, are not learned from: --as texts learns from them alone.")
     return table, (), said
@@ -211,13 +217,7 @@ def _csv(path: Path) -> Sheet:
         separator, text = said[1], rest
     else:
         separator = max(SEPARATORS, key=first.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    try:
-        found = [(reader.line_num, row) for row in reader if row]
-    except csv.Error as error:  # a cell that never ends, mostly
-        raise RequestError(
-            f"line {reader.line_num} of {path} cannot be read ({error}): is a quotation mark left open?"
-        ) from error
+    found = _rows(text, separator, path)
     if not found:
         return Sheet()
     rows = [row for _, row in found]
@@ -236,6 +236,37 @@ def _csv(path: Path) -> Sheet:
     sheet = Sheet(zip(head, columns, strict=True))
     sheet.commas = separator != ","
     return sheet
+
+
+def _rows(text: str, separator: str, path: Path) -> list[tuple[int, list[str]]]:
+    """The cells of every line that has any, with its number (the last, of a row of several lines)."""
+    quoting = csv.QUOTE_NONE if separator == "\t" and _bare(text) else csv.QUOTE_MINIMAL
+    reader = csv.reader(io.StringIO(f"{text}\n{END}", newline=""), delimiter=separator, quoting=quoting)
+    before = csv.field_size_limit(len(text) + len(END) + 1)  # a cell may hold a book
+    try:
+        found = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise RequestError(f"line {reader.line_num} of {path} cannot be read ({error}): correct it") from error
+    finally:
+        csv.field_size_limit(before)
+    if found.pop()[1] != [END]:  # which then is in a cell that never ended
+        first = found[-1][0] + 1 if found else 1
+        raise RequestError(
+            f"line {first} of {path} opens a quotation mark that is never closed: close it, or double it"
+        )
+    return found
+
+
+def _bare(text: str) -> bool:
+    r"""Whether quotation marks are letters of the cells, as in many files of texts between tabs.
+
+    >>> _bare('id\ttext\n1\t"Yes" she said'), _bare('id\ttext\n1\t"Yes, she said"')
+    (True, False)
+    """
+    rows = [line.split("\t") for line in text.replace("\r\n", "\n").split("\n") if line]
+    return len(set(map(len, rows))) == 1 and any(
+        cell.startswith('"') and (cell == '"' or not cell.endswith('"')) for row in rows for cell in row
+    )
 
 
 def _like_an_example(head: list[str], columns: list[list[str]]) -> bool:
