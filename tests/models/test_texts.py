@@ -84,7 +84,7 @@ def test_the_default_network_learns_and_predicts(tmp_path) -> None:
     ]
     assert list(found.failed) == [str(tmp_path / "none.txt")]
     (tmp_path / "odd.txt").write_text("sun\train\nfog\n", "utf-8")
-    with pytest.raises(RequestError, match=r"line 2 of .*odd.txt has 1 texts: give 2, parted by a tab"):
+    with pytest.raises(RequestError, match=r"line 2 of .*odd.txt has 1 text: give 2, parted by a tab"):
         predictor([tmp_path / "odd.txt"])
 
 
@@ -100,6 +100,7 @@ def test_strings_in_lists_and_in_columns_of_objects(tmp_path) -> None:
     for given in (texts, np.array(texts, object), np.array(texts)):
         data = load((given, y))
         assert data.understood().startswith("40 texts, 2 classes")
+        assert data.content() == load((np.array(texts), y)).content()
     assert load((x.tolist(), y)).shape[0] == 2
     with pytest.raises(RequestError, match="x of train holds None among its texts: give '' where there is none"):
         load((np.array([None, *texts[1:]], object), y))

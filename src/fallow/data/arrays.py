@@ -13,7 +13,7 @@ from fallow.data.answers import understand
 from fallow.data.examples import Examples
 from fallow.data.layout import layout, numeric
 from fallow.data.parts import Parts
-from fallow.data.texts import as_bytes, texts_in
+from fallow.data.texts import as_bytes, is_text, texts_in
 
 Pair: TypeAlias = tuple[Any, Any]
 
@@ -38,12 +38,11 @@ def from_arrays(
     (torch.Size([4, 1, 8, 8]), [0, 1, 0, 1], ['cat', 'dog'])
     """
     notes: list[str] = []
-    given = {key: texts_in(x, f"x of {key}") for key, (x, _) in pairs.items()}
-    texts = {key: array for key, array in given.items() if array is not None}
-    if "train" in texts:
+    texts = {key: x if (read := texts_in(x, f"x of {key}")) is None else read for key, (x, _) in pairs.items()}
+    if is_text(texts["train"]):
         if as_ not in (None, "texts"):
             raise RequestError(f"as_={as_} is for numbers, and these are texts: leave it out")
-        held = as_bytes({key: texts.get(key, x) for key, (x, _) in pairs.items()})
+        held = as_bytes(texts)
         return from_tensors({key: (held[key], y) for key, (_, y) in pairs.items()}, names=names, target=target)
     if as_ == "texts":
         raise RequestError("as_=texts is for strings, and these are numbers: leave it out")

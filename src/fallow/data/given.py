@@ -141,7 +141,8 @@ def _texts(path: Path, count: int, columns: Sequence[str]) -> NDArray[Any]:
         lines = enumerate(io.StringIO(decoded(path.read_bytes()), newline=None), 1)
         rows = {number: line.strip("\n").split("\t") for number, line in lines if line.strip()}
         if wrong := next((number for number, row in rows.items() if len(row) != count), None):
-            raise RequestError(f"line {wrong} of {path} has {len(rows[wrong])} texts: give {count}, parted by a tab")
+            several = f"{len(rows[wrong])} text{'s' * (len(rows[wrong]) > 1)}"
+            raise RequestError(f"line {wrong} of {path} has {several}: give {count}, parted by a tab")
         found = np.array(list(rows.values()))
     else:
         raise RequestError(f"{path} is of no known kind: give .npz, .txt or .csv files of texts")

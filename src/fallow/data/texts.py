@@ -65,7 +65,7 @@ def as_bytes(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
 
 
 def texts_in(x: Any, what: str) -> NDArray[Any] | None:
-    r"""Texts as an array of strings, from a list or a column of pandas too, which is one of objects; None of all else.
+    r"""Texts as an array of their bytes, from a list or a column of pandas (of objects) too; None of all else.
 
     >>> texts_in(np.array(["né", "a"], object), "x").tolist(), texts_in([[1, 2]], "x")
     ([b'n\xc3\xa9', b'a'], None)
@@ -76,7 +76,7 @@ def texts_in(x: Any, what: str) -> NDArray[Any] | None:
         array = np.asarray(x)
     except (TypeError, ValueError):  # rows of unequal lengths, for one
         return None
-    if array.dtype.kind not in "OT":
+    if array.dtype.kind not in "OTU":
         return array if is_text(array) else None
     strange = [each for each in array.flat if not isinstance(each, str)]
     if len(strange) == array.size:

@@ -240,8 +240,9 @@ def _csv(path: Path) -> Sheet:
 
 def _rows(text: str, separator: str, path: Path) -> list[tuple[int, list[str]]]:
     """The cells of every line that has any, with its number (the last, of a row of several lines)."""
-    quoting = csv.QUOTE_NONE if separator == "\t" and _bare(text) else csv.QUOTE_MINIMAL
-    reader = csv.reader(io.StringIO(f"{text}\n{END}", newline=""), delimiter=separator, quoting=quoting)
+    bare = separator == "\t" and _bare(text)
+    lines = io.StringIO(f"{text}\n{END}", newline="")
+    reader = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE if bare else csv.QUOTE_MINIMAL)
     before = csv.field_size_limit(len(text) + len(END) + 1)  # a cell may hold a book
     try:
         found = [(reader.line_num, row) for row in reader if row]
