@@ -56,5 +56,7 @@ def test_other_targets_are_refused(tmp_path: Path) -> None:
     x, y = torch.randn(40, 3), torch.randint(0, 2, (40, 3)).float()
     y[:20, 0], y[20:, 0] = 1, 0
     fallow.fit("mlp:hidden=4", (x.numpy(), y.numpy()), target="labels", generations=1, epochs=1, out=tmp_path / "run")
-    with pytest.raises(RequestError, match="was trained on labels: diagnose measures networks for classes and numbers"):
+    with pytest.raises(
+        RequestError, match="has labels to learn, and diagnose measures networks for classes and numbers"
+    ):
         subjects([tmp_path / "run"])

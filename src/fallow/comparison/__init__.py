@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fallow.base.errors import FallowError, WorkError, first_line
+from fallow.base.errors import FallowError, RequestError, WorkError, first_line
 from fallow.comparison.plan import METHODS, QUICK_SEEDS, SEEDS, Plan, default_folder, split_names
 from fallow.core.method import Method
 
@@ -199,6 +199,7 @@ def execute(
     if engine == "local":
         find_device(device)
     with begun(plan, Path(out)) as (comparison, experiment):
+        _refuse_looks(comparison, diagnose, bool(transfer_to))
         if comparison.plan.minutes is not None and not experiment.store.records():
             now = comparison.plan
             comparison.keep_plan(within(now, comparison.loaded, slots, paces(now, comparison.loaded)), experiment)
@@ -229,6 +230,19 @@ def execute(
         found = _diagnose(comparison, diagnosing) if diagnose else None
         _report(comparison, seconds, found)
     return comparison
+
+
+def _refuse_looks(comparison: Comparison, diagnose: bool, transfer: bool) -> None:
+    """Refuse, before anything is trained, what would fail once everything is."""
+    from fallow.diagnose.subjects import unmeasured
+
+    texts = [source for source, data in comparison.loaded.items() if getattr(data, "texts", False)]
+    first, data = next(iter(comparison.loaded.items()))  # whose networks are diagnosed
+    kind = "tasks" if comparison.plan.fewshot else data.target.kind
+    if diagnose and (why := unmeasured(kind, first in texts)):
+        raise RequestError(f"{first} {why}: leave diagnose out")
+    if transfer and texts:
+        raise RequestError(f"{texts[0]} holds texts, whose features are not transferred: leave transfer_to out")
 
 
 def _report(comparison: Comparison, seconds: float, found: Diagnosis | None) -> None:

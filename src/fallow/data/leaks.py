@@ -28,8 +28,9 @@ def leaks(parts: dict[str, Any]) -> list[str]:
     for key, words in WORDS.items():
         part = parts.get(key)
         if part is not None and (count := shared(parts["train"], part)):
+            are = "are" if count > 1 else "is"
             found.append(
-                f"{count} of {len(part)} {words} examples are in training too, identical to the last bit: what they "
+                f"{count} of {len(part)} {words} examples {are} in training too, identical to the last bit: what they "
                 "score says nothing of new ones; leave them out, or keep together what belongs together (groups)."
             )
     return found

@@ -133,13 +133,17 @@ def record_of(folder: Path) -> dict[str, Any]:
         raise RequestError(f"{lost}: give folders of fallow train, or of fallow compare") from error
 
 
+def unmeasured(kind: str, texts: bool) -> str:
+    """Why networks for such targets or examples are not diagnosed; nothing if they are."""
+    if kind not in ("classes", "numbers"):
+        return f"has {kind} to learn, and diagnose measures networks for classes and numbers"
+    return "holds texts, and diagnose measures networks of numbers and pictures" if texts else ""
+
+
 def _load(record: dict[str, Any], moved: str | None, folder: Path) -> Data:
-    kind = record["data"].get("target", {"kind": "tasks"})["kind"]
-    if kind not in ("classes", "numbers") or "shots" in record["data"]:
-        what = "tasks" if "shots" in record["data"] else kind
-        raise RequestError(f"{folder} was trained on {what}: diagnose measures networks for classes and numbers")
-    if record.get("texts"):
-        raise RequestError(f"{folder} reads texts: diagnose measures networks of numbers and pictures")
+    kind = "tasks" if "shots" in record["data"] else record["data"].get("target", {"kind": "tasks"})["kind"]
+    if why := unmeasured(kind, bool(record.get("texts"))):
+        raise RequestError(f"{folder} {why}")
     origin = dict(record.get("origin") or {})
     if moved is not None:
         origin["source"] = moved
