@@ -178,5 +178,5 @@ def test_an_atlas_comes_into_the_page_and_into_the_readme(tmp_path: Path, monkey
     assert "| mixup |" in build._atlas()
     shown = build.readme().partition(build.START)[2].partition(build.END)[0]
     assert "docs/evidence/atlas.svg" in shown
-    assert "enter these first" in shown
+    assert "try these first" in shown
     assert "mixup" in build.picture()

@@ -189,7 +189,7 @@ def readme() -> str:
     if ROWS.exists():
         atlas = Atlas(rows.read(ROWS))
         seen = f"![Where does which method help?](docs/evidence/{PICTURE.name})"
-        use = "Find the column most like your data, and enter what has a ▲ there: `fallow compare DATA --methods …`."
+        use = "Find the column most like your data, and compare its ▲: `fallow compare DATA --methods …`."
         shown = "\n".join([seen, "", " ".join(atlas.sentences[:2]), f"{use} [The atlas](docs/atlas.md)", ""])
     return f"{before}{START}\n{shown}{END}{after}"
 

@@ -90,15 +90,15 @@ def test_verdicts_over_all_settings_are_corrected_for_them() -> None:
     assert {(held.data, held.method) for held in atlas.family} == {("a", "mixup")}  # p ≤ .05/13
     assert atlas.guarantee.startswith("Untuned. In each of 13 settings")
     tuned = [dataclasses.replace(r, tuned=0 if r.data == "a" else 8) for r in world()]
-    assert "tuned by 8 trials on validation, by fewer or none on a. In each" in Atlas(tuned).guarantee
-    assert "of 6 verdicts better or worse, 2 hold over all settings together (mixup)" in atlas.guarantee
+    assert "was tuned by 8 trials on validation, by fewer or none on a. In each" in Atlas(tuned).guarantee
+    assert "Of 6 verdicts better or worse, 2 hold over all settings together (mixup)" in atlas.guarantee
 
 
 def test_the_sentences_say_what_to_try() -> None:
     first, second, third = Atlas(world()).sentences
     assert "13 settings of 6 data sets" in first
-    assert "are mixup (better in 4 of 12, worse in none; +4.5 points on average): enter these first" in first
-    assert "+5.0 points, ahead in 1 of 1 setting" in second
+    assert "are mixup (better in 4 of 12, worse in none; +4.5 points on average): try these first" in first
+    assert "+5.0 points, above 0 in 1 of 1 setting" in second
     assert "start there" in second
     assert "In 2 of 12 settings (of f)" in third
     none = [r for r in world() if r.verdict != "better" and r.start == "scratch"]

@@ -114,16 +114,16 @@ class Atlas:
         where = f"{many(len(self.settings), 'setting')} of {many(len({s[0] for s in self.settings}), 'data set')}"
         if not winners:
             return (
-                f"None of {many(len(self.methods), 'method')} is shown to beat the same compute spent plainly in any "
-                f"of {where}: train longer before you try anything else."
+                f"None of {many(len(self.methods), 'method')} is shown to beat ordinary training of equal compute in "
+                f"any of {where}: train longer before you try anything else."
             )
         said = [
             f"{method} (better in {len(self.judged(method, 'better'))} of {len(self.judged(method))}, worse in "
             f"{len(self.judged(method, 'worse')) or 'none'}; {points(self.gain(method))} points on average)"
             for method in winners
         ]
-        most = f"the methods that most often beat as much plain training are {listed(said)}"
-        return f"Over {where}, {most}: enter these first."
+        most = f"the methods that most often beat ordinary training of equal compute are {listed(said)}"
+        return f"In {where}, {most}: try these first."
 
     def _features(self) -> str:
         gains = []
@@ -138,8 +138,8 @@ class Atlas:
         span = points(gains[0]) if len(gains) == 1 else f"{points(min(gains))} to {points(max(gains))}"
         advice = "start there" if 2 * above > len(gains) else "let a comparison decide"
         return (
-            f"On colour pictures, a linear head on ImageNet's features against the best that was trained from scratch: "
-            f"{span} points, ahead in {above} of {many(len(gains), 'setting')}: {advice}."
+            "On colour pictures, the accuracy of a linear head on ImageNet features minus that of the best network "
+            f"trained from scratch is {span} points, above 0 in {above} of {many(len(gains), 'setting')}: {advice}."
         )
 
     def _yardsticks(self) -> str:
@@ -157,8 +157,8 @@ class Atlas:
             return ""
         names = f" (of {', '.join(dict.fromkeys(beaten))})" if beaten else ""
         return (
-            f"In {len(beaten)} of {every} settings{names} the best of scikit-learn's models, fitted in seconds, is at "
-            "least as good as a network trained plainly: keep its row beside every network."
+            f"In {len(beaten)} of {every} settings{names}, the best scikit-learn model, fitted in seconds, is at least "
+            "as good as a network with ordinary training: compare every network with it."
         )
 
     @property
@@ -168,15 +168,16 @@ class Atlas:
         names = sorted({row.method for row in held})
         trials = sorted({row.tuned for row in self.rows if row.verdict != YARDSTICK})
         fair = {0: "Untuned."}.get(
-            trials[-1], f"Every runner, the controls too, tuned by {trials[-1]} trials on validation."
+            trials[-1], f"Every runner, controls included, was tuned by {trials[-1]} trials on validation."
         )
         if len(trials) > 1:
             others = sorted({row.data for row in self.rows if row.tuned < trials[-1]})
             fair = f"{fair[:-1]}, by fewer or none on {listed(others)}."
         return (
-            f"{fair} In each of {many(number, 'setting')}, the chance of any false verdict is at most 5 % over its "
-            f"methods (Holm, however often one looked), so up to {LEVEL * number:.1f} settings with one are to be "
-            f"expected; of {self.count('better') + self.count('worse')} verdicts better or worse, {len(held)} hold "
+            f"{fair} In each of {many(number, 'setting')}, the family-wise error over its methods is at most 5 % "
+            "(Holm's correction, valid however often one looks), so up to "
+            f"{LEVEL * number:.1f} settings with a false verdict are expected. "
+            f"Of {self.count('better') + self.count('worse')} verdicts better or worse, {len(held)} hold "
             f"over all settings together{f' ({listed(names)})' if names else ''}."
         )
 
