@@ -269,15 +269,14 @@ def test_intervals_stay_within_what_an_accuracy_can_be() -> None:
 
 
 SENTENCES = {
-    "no method is shown to beat long, the same compute spent plainly; ema is no different (by less than 0.5 points).": [
-        runs("ema", 0.9)
-    ],
+    "no method is shown to beat long, ordinary training of equal compute; "
+    "ema is no different (by less than 0.5 points).": [runs("ema", 0.9)],
     "llf (+3.0 points) beats long at equal compute.": [runs("llf", 0.93)],
     "llf (+3.0 points) and swa (+4.0 points) beat long at equal compute; lw is worse; ema is no different (by less "
     "than 0.5 points); seal failed.": [
         runs("llf", 0.93, val=0.95), runs("swa", 0.94), runs("lw", 0.85), runs("ema", 0.9), failed("seal"),
     ],
-    "no method is shown to beat long, the same compute spent plainly; llf failed.": [failed("llf")],
+    "no method is shown to beat long, ordinary training of equal compute; llf failed.": [failed("llf")],
 }  # fmt: skip
 
 
@@ -292,7 +291,7 @@ def test_the_sentence_in_other_cases() -> None:
     )
     one = [runs(name, 0.9, seeds=(0,)) for name in ("normal", "long", "llf", "ema")]
     assert found(*one).sentence == (
-        "On data, no method is shown to beat long, the same compute spent plainly; llf and ema are undecided "
+        "On data, no method is shown to beat long, ordinary training of equal compute; llf and ema are undecided "
         "(nothing can be judged before 4 seeds)."
     )
     unsure = found(NORMAL, LONG, runs("llf", 0.93), noisy("swa")).sentence

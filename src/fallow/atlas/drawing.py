@@ -19,7 +19,7 @@ KINDS = {"better": "better", "worse": "worse"}  # the others are quiet
 
 
 def drawing(atlas: Atlas) -> Drawing:
-    """Differences in points to the same compute spent plainly; filled where the verdict is better or worse."""
+    """Differences in points to ordinary training of equal compute; filled where the verdict is better or worse."""
     places, right = _columns(atlas.settings)
     pieces = [text(8, 17, _head(atlas), "name")]
     named: set[tuple[str, str]] = set()

@@ -15,7 +15,7 @@ from fallow.report.words import listed, many, points
 
 LEVEL = 0.05
 LEAST = 5  # settings, below which a tree would only repeat the table
-PLAINLY = "long"  # the same compute spent plainly
+PLAINLY = "long"  # ordinary training of equal compute
 PROBE = "probe"
 
 Column = tuple[str, int, str]  # data, labels, start

@@ -3,7 +3,7 @@
 >>> from fallow import compare
 >>> done = compare("digits", methods="ema", seeds=2, quick=True)  # doctest: +SKIP
 >>> done.findings().sentence  # doctest: +SKIP
-'On digits, no method is shown to beat long, the same compute spent plainly: …'
+'On digits, no method is shown to beat long, ordinary training of equal compute: …'
 """
 
 from __future__ import annotations

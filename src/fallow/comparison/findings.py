@@ -30,8 +30,8 @@ from fallow.report.words import listed
 LEVEL = 0.05
 LEAST = 5  # settings, below which the exact binomial test cannot reach 5 % and a tree would only repeat the table
 EQUAL = {
-    "passes": ("at equal compute", "the same compute spent plainly"),
-    "steps": ("at equal steps", "the same steps spent plainly"),
+    "passes": ("at equal compute", "ordinary training of equal compute"),
+    "steps": ("at equal steps", "ordinary training of equal steps"),
 }
 
 
