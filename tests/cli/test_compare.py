@@ -73,7 +73,7 @@ def test_the_verdict_table_and_the_paths(compare: Run) -> None:
     )
     assert err[0].endswith("; 3 methods, a race of up to 2 seeds")
     assert err[1].startswith("mlp:hidden=4, 2 epochs in batches of 64, one-cycle rate up to 0.01")
-    assert err[2].startswith("2 seeds will show, four times in five, a true difference of ")
+    assert err[2].startswith("2 seeds will detect, with 80 % power, a true difference of ")
     assert "this takes less than a minute on 1 worker" in err
     finished = [line for line in err if line.startswith("[")]
     assert len(finished) == 6  # one line a run, the last ones too

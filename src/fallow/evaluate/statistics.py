@@ -102,7 +102,7 @@ class Difference(NamedTuple):
     low: float
     high: float
     p: float
-    smallest: float  # the difference that this experiment would have seen four times in five
+    smallest: float  # the difference that this experiment would have seen with 80 % power
 
 
 def interval(values: Sequence[float], level: float = 0.95, *, overlap: float = 0.0, grain: float = 0.0) -> Estimate:
