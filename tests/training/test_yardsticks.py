@@ -201,7 +201,7 @@ def reviews(count: int = 120) -> tuple[np.ndarray, np.ndarray]:
 
 def test_words_of_texts_are_weighed_as_by_scikit_learn() -> None:
     texts, _ = reviews()
-    network = Words.heard([(text,) for text in texts[:80]])
+    network = Words.from_texts([(text,) for text in texts[:80]])
     theirs = TfidfVectorizer(token_pattern=WORD.pattern, ngram_range=(1, 2), sublinear_tf=True).fit(texts[:80])
     assert len(network.terms) == len(theirs.vocabulary_)
     ours, reference = network.vectors(network.tokens([(t,) for t in texts])), theirs.transform(texts)

@@ -29,8 +29,8 @@ class Words(nn.Module):
     and t has length 1 (Salton & Buckley 1988). ``terms`` are the sorted hashes of those seen in training; others are
     passed over. The two texts of a pair have terms of their own, and further ones for the words that they share.
 
-    >>> heard = Words.heard([("a dog",), ("a cat",)])
-    >>> heard.tokens([("a dog and a dog",)]).shape, len(heard.terms)  # terms: a, dog, cat, a dog, a cat
+    >>> words = Words.from_texts([("a dog",), ("a cat",)])
+    >>> words.tokens([("a dog and a dog",)]).shape, len(words.terms)  # terms: a, dog, cat, a dog, a cat
     (torch.Size([1, 2, 6]), 5)
     """
 
@@ -41,17 +41,13 @@ class Words(nn.Module):
 
     def __init__(self, terms: Tensor, idf: Tensor, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
-        for name, tensor in {
-            "terms": terms,
-            "idf": idf.float(),
-            "weight": weight.float(),
-            "bias": bias.float(),
-        }.items():
-            self.register_buffer(name, tensor)
+        self.register_buffer("terms", terms)
+        for name, tensor in {"idf": idf, "weight": weight, "bias": bias}.items():
+            self.register_buffer(name, tensor.float())
 
     @classmethod
-    def heard(cls, texts: Sequence[tuple[str, ...]]) -> Words:
-        """Knows the terms of the training texts, and has no weights yet."""
+    def from_texts(cls, texts: Sequence[tuple[str, ...]]) -> Words:
+        """The terms of the training texts and their weights; the head is fitted later."""
         seen = Counter(term for example in texts for term in _terms(example))
         terms = torch.tensor(sorted(seen), dtype=torch.long)
         counts = torch.tensor([seen[term] for term in terms.tolist()], dtype=torch.double)

@@ -126,7 +126,7 @@ def on_words(data: Data, *, metric: str | None = None, strength: float | None = 
     if "train" not in held or held["train"].x.dtype != torch.int8:
         return []
     texts = {name: to_strings(part.x) for name, part in held.items()}
-    network = Words.heard(texts["train"])
+    network = Words.from_texts(texts["train"])
     parts = {name: (network.tokens(texts[name]), part.y) for name, part in held.items()}
 
     def learner() -> Learned:
