@@ -93,7 +93,7 @@ def test_a_comparison_uses_its_winner(run: Run, cats: Path) -> None:
         (["run"], "Missing argument 'files"),
         (["run", "gone.png"], "there is no file or folder gone.png"),
         (["run", "empty"], "empty holds no .png"),
-        (["run", "run/metrics.jsonl"], "metrics.jsonl is of an unknown kind"),
+        (["run", "run/last.safetensors"], "last.safetensors is of an unknown kind"),
         (["run", "broken.png"], "broken.png cannot be read as an image"),
         (["run", "text.png"], "text.png cannot be read as an image"),
         (["gone", "images/cat/0.png"], "there is no folder gone: give the folder of a run, or of a complete"),

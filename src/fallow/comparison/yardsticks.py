@@ -51,9 +51,8 @@ def measured(comparison: Comparison, contents: Mapping[str, str], **where: Any) 
     plan, metric = comparison.plan, comparison.metric.name
     seeds = range(plan.first, plan.first + min(SEEDS, plan.seeds))
     wanted: dict[tuple[str, int], Run] = {}
-    for source, data in comparison.loaded.items():
-        large = not data.texts and data.describe()["sizes"]["train"] * math.prod(data.shape) > LARGE
-        if plan.fewshot or large:
+    for source, data in () if plan.fewshot else comparison.loaded.items():
+        if not data.texts and data.describe()["sizes"]["train"] * math.prod(data.shape) > LARGE:
             continue
         few = sum(filter(None, data.sizes.values())) <= (MOST // 4 if plan.quick else MOST)
         for seed in seeds:
