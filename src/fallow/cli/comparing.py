@@ -100,8 +100,8 @@ def _prospect(comparison: Comparison, data: Any) -> str:
     seen = visible(last, race.looks, race.overlap, level=race.level / max(1, len(race.methods)))
     within = "" if plan.minutes is None else f"in {plan.minutes:g} minutes, "
     return (
-        f"{within}{many(last, 'seed')} will detect, with 80 % power, a true difference of {seen:.1f} standard deviations "
-        "(of the paired differences between seeds)"
+        f"{within}{many(last, 'seed')} will detect, with 80 % power, a true difference of {seen:.1f} standard "
+        "deviations (of the paired differences between seeds)"
     )
 
 
