@@ -167,13 +167,13 @@ def _strange(table: DataTable, raw: Tensor, cells: Cells, path: Path) -> None:
         if column.gaps:
             warnings.warn(
                 f"{path}:{first}{more}: no known category in {column.name!r} ({cells[column.name][first].strip()!r}); "
-                "taken for missing",
+                "treated as missing",
                 stacklevel=2,
             )
         else:
             what = "known category" if column.categories else "number"
             warnings.warn(
-                f"{path}:{first}{more}: no {what} in {column.name!r}, which all training rows have; taken for "
+                f"{path}:{first}{more}: no {what} in {column.name!r}, which all training rows have; treated as "
                 f"{'none of them' if column.categories else f'the median, {column.offset + column.median:g}'}",
                 stacklevel=2,
             )

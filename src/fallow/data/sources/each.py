@@ -80,7 +80,7 @@ def _files(base: Path, suffix: str, notes: list[str]) -> list[tuple[Path, Path]]
         others += len(files) - len(wanted)
         found += [(place, path) for path in wanted]
     if others:
-        notes.append(f"{others} file{'s' * (others > 1)} in {printable(base.name)} left alone: not {suffix}.")
+        notes.append(f"{others} file{'s' * (others > 1)} in {printable(base.name)} ignored: not {suffix}.")
     return found
 
 

@@ -96,7 +96,7 @@ def _parts_of(path: Path, cells: dict[str, Any], files: Sequence[str], meant: se
     found = [PART_OF.get(name, "") for name in first]
     if not all(found) or "train" not in found:
         return ["train"] * len(files)
-    notes.append(f"The parts are those of the folders {', '.join(f'{name}/' for name in dict.fromkeys(first))}.")
+    notes.append(f"The parts are taken from the folders {', '.join(f'{name}/' for name in dict.fromkeys(first))}.")
     return found
 
 
@@ -133,9 +133,10 @@ def _uneven(path: Path, files: Sequence[str]) -> list[str]:
     there = {file for place in {file.parent for file in named} for file in place.iterdir() if _visible(file)}
     found = []
     if twice := len(files) - len(named):
-        found.append(f"{twice} of the rows in {path.name} name a file again: every row counts as an example.")
+        rows = f"{twice} rows repeat" if twice > 1 else "1 row repeats"
+        found.append(f"{rows} a file name in {path.name}: every row counts as an example.")
     if others := len(there - named):
-        found.append(f"{others} image{'s' * (others > 1)} beside those that {path.name} names left alone.")
+        found.append(f"{others} image{'s' * (others > 1)} ignored: not listed in {path.name}.")
     return found
 
 
