@@ -43,7 +43,7 @@ def fewshot(
     ] = None,
     splits: Annotated[str | None, typer.Option(help="JSON file of class splits (FILE.json or FILE.json:NAME)")] = None,
     rotations: Annotated[
-        bool, typer.Option("--rotations", help="rotated images count as further classes (Omniglot)")
+        bool, typer.Option("--rotations", help="count rotated images as further classes (Omniglot)")
     ] = False,
     size: options.Size = None,
     weights: options.Weights = None,
