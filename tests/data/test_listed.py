@@ -120,8 +120,8 @@ def test_the_parts_of_folders_in_a_list(above: str, tmp_path: Path) -> None:
     [
         ("file,a,split\n0.png,1,test\n1.png,0,val\n", {}, "'split' of .* is train in no row"),
         ("file,a\nx,1\n", {}, "no column of .* names images"),
-        ("file,a\nx.png,1\n0.png,0\n", {}, "row 1 of .* names 'x.png', which is no file in .*f: give their paths"),
-        ("file,a\nx.png,1\ny.png,0\n", {}, "names 'x.png', which is no file in .*f, nor are 1 others"),
+        ("file,a\nx.png,1\n0.png,0\n", {}, "row 1 of .* names 'x.png', which is not a file in .*f: give their paths"),
+        ("file,a\nx.png,1\ny.png,0\n", {}, "names 'x.png', which is not a file in .*f, nor is 1 other"),
         ("0.png,cat\n1.png,dog\n", {}, "the first line of .* names an image, 0.png: write a line of names"),
         ("file,a\n0.png,1\nx.png,0\n", {}, "row 2 of .* names 'x.png'"),
         ("file\n0.png\n", {}, "says nothing of its files"),

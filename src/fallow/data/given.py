@@ -296,7 +296,7 @@ def _rows(path: Path, wanted: int) -> Any:
             try:
                 return np.array([[float(cell) if present(cell) else np.nan for cell in row] for row in rows])
             except ValueError as error:
-                raise RequestError(f"{path} is no table ({error}): give a row of features per example") from error
+                raise RequestError(f"{path} is not a table ({error}): give a row of features per example") from error
     cells = read_cells(path)
     inputs = {key: column for key, column in cells.items() if not _beside(key)}
     kept = inputs if len(inputs) == wanted < len(cells) else cells

@@ -36,7 +36,7 @@ def each_a_file(root: Path, suffix: str, as_: str | None = None, groups: str | N
     Arrays must have one shape, and are laid out as those of a .npz are (`fallow.data.layout.layout`).
     """
     if groups is not None and not isinstance(groups, str):
-        raise RequestError("groups of a folder are told by the names of its files: give the separator they end with")
+        raise RequestError("groups of a folder are read from its file names: give the separator after the group")
     notes: list[str] = []
     places = splits(root)
     beside(root, places, notes)

@@ -70,7 +70,7 @@ def folder(root: Path, size: int | None, strict: bool = False, groups: str | Non
     if size is not None and size < 1:
         raise RequestError(f"size is {size}: give the side of the images in pixels, at least 1")
     if groups is not None and not isinstance(groups, str):
-        raise RequestError("groups of a folder are told by the names of its files: give the separator they end with")
+        raise RequestError("groups of a folder are read from its file names: give the separator after the group")
     notes: list[str] = []
     places = splits(root)
     beside(root, places, notes)

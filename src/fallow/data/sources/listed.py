@@ -119,9 +119,10 @@ def _file_column(path: Path, cells: Cells) -> str:
         raise RequestError(f"the first line of {path} names an image, {name}: write a line of names above it")
     gone = [row for row, cell in enumerate(cells[name], 1) if not (root / cell).is_file()]
     if gone:
-        others = f", nor are {len(gone) - 1} others" if len(gone) > 1 else ""
+        more = len(gone) - 1
+        others = f", nor {'are' if more > 1 else 'is'} {more} other{'s' * (more > 1)}" if more else ""
         raise RequestError(
-            f"row {gone[0]} of {path} names {cells[name][gone[0] - 1]!r}, which is no file in {root}{others}: "
+            f"row {gone[0]} of {path} names {cells[name][gone[0] - 1]!r}, which is not a file in {root}{others}: "
             "give their paths from there, or leave these rows out"
         )
     return name

@@ -153,7 +153,7 @@ def examples_of(path: Path, archive: Any, found: dict[str, str], key: str) -> An
     others = _read(path, archive, twin)
     if others.shape != x.shape or not is_text(others):
         raise RequestError(
-            f"{key} and {twin} in {path} are no pairs of texts: {x.dtype} {x.shape} and {others.dtype} {others.shape}"
+            f"{key} and {twin} in {path} are not pairs of texts: {x.dtype} {x.shape} and {others.dtype} {others.shape}"
         )
     return np.stack([x, others], 1)
 
