@@ -178,7 +178,7 @@ def test_what_the_method_logs_is_logged(tmp_path: Path) -> None:
     ("method", "options", "why"),
     [
         ("sam", {"accumulate_grad_batches": 2}, "accumulate_grad_batches=1"),
-        ("llf", {"max_epochs": 7}, "no multiple"),
+        ("llf", {"max_epochs": 7}, "not a multiple"),
         ("mixup", {}, "fallow.fit"),
         ("maml", {}, "fallow.fit"),
     ],

@@ -201,7 +201,7 @@ def test_the_average_is_evaluated(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "options", "why"),
     [
-        ("llf", {"num_train_epochs": 7}, "no multiple"),
+        ("llf", {"num_train_epochs": 7}, "not a multiple"),
         ("llf", {"max_steps": 7}, "counts epochs"),
         ("mixup", {}, "fallow.fit"),
         ("balanced", {}, "balanced"),

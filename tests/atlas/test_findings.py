@@ -125,7 +125,7 @@ def test_rows_survive_their_file(tmp_path: Path) -> None:
     (tmp_path / "before.csv").write_text("\n".join(line.rpartition(",")[0] for line in lines))
     assert [r.fair for r in kept.read(tmp_path / "before.csv")] == [round(r.mean or 0.0, 6) for r in known]
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(RequestError, match="no file of an atlas"):
+    with pytest.raises(RequestError, match="is not an atlas"):
         kept.read(tmp_path / "other.csv")
 
 

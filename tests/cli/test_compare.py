@@ -395,7 +395,7 @@ def test_a_terminal_shows_a_live_table_and_ctrl_c_stops(run: Run) -> None:
         os.close(terminal)
     assert "digits: 734 grey images of 8×8, 10 classes, 300 for training, 75 for validation" in shown
     assert re.search(r"\d+ % done in 0:\d\d", shown)
-    for word in ("method", "test accuracy so far", "a run takes", "normal", "long", "ema", "left"):
+    for word in ("method", "test accuracy so far", "time per run", "normal", "long", "ema", "left"):
         assert word in shown
     assert "Traceback" not in shown
     assert child.returncode == 130, shown

@@ -92,7 +92,7 @@ def test_images_take_a_process_for_each_core(monkeypatch: pytest.MonkeyPatch) ->
         (["sinusoid", "--minutes", "0"], "minutes is 0"),
         (["sinusoid", "--minutes", "1", "--iterations", "5"], "give one of them"),
         (["omniglot"], "omniglot is not installed: give --data-dir"),
-        (["sinusoid", "--data-dir", "nowhere"], "--data-dir nowhere is no folder"),
+        (["sinusoid", "--data-dir", "nowhere"], "--data-dir nowhere is not a folder"),
         (["mixture:noise=-1"], "noise is -1"),
         (["sinusoid", "--splits", "x.json"], "sinusoid has no classes"),
     ],

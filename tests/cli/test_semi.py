@@ -49,7 +49,7 @@ def test_fixmatch_beside_its_baseline(semi: Run) -> None:
     assert words.startswith("digits: 20 labels, 30 validation labels, 1408 unlabelled images of 10 classes; mlp:")
     assert re.search(r"\nsupervised +\d+\.\d % +\d+\.\d % ", words)
     assert re.search(r"\nfixmatch +\d+\.\d % +\d+\.\d % ", words)
-    assert "points against the labels alone" in words
+    assert "points compared with the labels alone" in words
     assert words.endswith("report: a/semi.html\n")
     assert {p.name for p in Path("a").iterdir()} >= {"experiment.db", "study.json", "semi.html", "runs"}
     assert {p.name for p in Path("a/runs").iterdir()} == {"supervised", "fixmatch"}
@@ -142,7 +142,7 @@ def test_a_training_that_fails_is_told(semi: Run, monkeypatch: pytest.MonkeyPatc
         patch.setattr(training, "fit", failed)
         assert "fixmatch failed: the <b>loss" in semi(*words[:-1], "b").refused(1)
     before = ended(Path("a"))["fixmatch"]
-    assert "points against the labels alone" in semi(*words).done()
+    assert "points compared with the labels alone" in semi(*words).done()
     assert ended(Path("a"))["fixmatch"] == before
 
 

@@ -16,7 +16,7 @@ from tests.data.test_tables import ROWS, columns, written
     ("change", "words", "line"),
     [
         ({}, ["--target", "prise"], "to predict 'prise': did you mean 'price'?"),
-        ({"price": ["7"] * ROWS}, ["--target", "price"], "is '7' in all rows: nothing is to predict"),
+        ({"price": ["7"] * ROWS}, ["--target", "price"], "is '7' in all rows: there is nothing to predict"),
         ({"price": ["NA"] * ROWS}, ["--target", "price"], "is empty: name the one to predict (--target)"),
         ({"dose": ["1.5"] * 30 + ["much"] + ["2"] * 29}, ["--target", "price"], "row 31 of 'dose' holds 'much'"),
         (

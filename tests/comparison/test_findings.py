@@ -404,7 +404,7 @@ def test_a_yardstick_that_is_not_beaten_is_named_beside_the_network_it_is_held_a
     assert said(settings, [low]) == []
     high = learner("majority", 0.93)
     assert said(settings, [high, logistic]) == [held]  # ema beats the majority
-    plain = "On data, no network beats even the majority (96.0 %), which looks at no example."
+    plain = "On data, no network beats even the majority (96.0 %), which ignores the inputs."
     assert said(settings, [learner("majority", 0.96)]) == [plain]
     assert said(settings, [learner("majority", 0.96), learner("logistic", 0.97)]) == [
         held.replace("93.8", "97.0"), plain,

@@ -256,7 +256,7 @@ def test_equal_steps_are_not_called_equal_compute(tmp_path: Path) -> None:
 
 def test_no_control(tmp_path: Path) -> None:
     page = plain(report(tmp_path, [o for o in outcomes(tmp_path) if o.method not in ("long", "restart")]))
-    assert "No control of equal compute can be compared with yet" in page
+    assert "There is no control of equal compute to compare with yet" in page
     assert "Points to normal" in page
 
 

@@ -126,7 +126,7 @@ def test_the_command_trains_judges_in_four_places_and_draws(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["navigation", "--ways", "3"], "navigation is acted in, and has no ways"),
+        (["navigation", "--ways", "3"], "navigation is an environment and has no ways"),
         (["navigation:clp=3"], "did you mean 'clip'"),
         (["navigation", "--method", "seal"], "seal does not learn to act"),
         (["navigation", "--resume"], "--resume needs --out"),

@@ -39,7 +39,7 @@ def test_a_folder_of_texts(tmp_path: Path) -> None:
     assert "café" in texts
     assert "The film was great,\nand it was no3.\n" in texts
     assert len(texts) == 60
-    assert "2 files in films left alone: not .txt." in data.notes
+    assert "2 files in films ignored: not .txt." in data.notes
     assert "1 file is empty." in data.notes
     assert "Files of one name before '_' stay together: 10 groups." in data.notes
 
@@ -48,7 +48,7 @@ def test_parts_of_their_own(tmp_path: Path) -> None:
     root = written(tmp_path / "films", ("train", "test"), 8)
     (root / "more").mkdir()
     data = load(root)
-    assert "Beside train/, test/, more left alone." in data.notes
+    assert "Ignored beside train/, test/: more." in data.notes
     assert data.sizes["test"] == 16
     assert data.sizes["train"] + data.sizes["val"] == 16
 
@@ -91,7 +91,7 @@ def test_a_folder_of_arrays(tmp_path: Path) -> None:
     data = load(root, groups=None)
     assert data.shape == (2, 64)
     assert data.classes == ["high", "low"]
-    assert "1 file in spectra left alone: not .npy." in data.notes
+    assert "1 file in spectra ignored: not .npy." in data.notes
     held = load(root, val=0, test=0).train
     assert torch.equal(held.x[held.y == 1][3], torch.from_numpy(np.load(root / "low" / "11.npy")))  # 0, 1, 10, 11
     fallow.fit("mlp:hidden=8", root, generations=1, epochs=5, lr=0.05, out=tmp_path / "run")

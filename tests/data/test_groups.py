@@ -149,6 +149,6 @@ def test_an_array_that_may_be_groups_is_named(tmp_path: Path) -> None:
     for name, values, told in (("patient_train", groups, True), ("side", y % 2, False), ("weight", x[:, 0], False)):
         np.savez(path, x_train=x, y_train=y, **{name: values})
         notes = " ".join(load(path).notes)
-        assert ("patient in scans.npz is left alone" in notes and "add --groups patient." in notes) == told
+        assert ("patient in scans.npz is ignored" in notes and "add --groups patient." in notes) == told
     np.savez(path, x_train=x, y_train=y, patient_train=groups)
-    assert "What is of one group stays together" in " ".join(load(path, groups="patient").notes)
+    assert "Examples of a group stay together" in " ".join(load(path, groups="patient").notes)

@@ -61,5 +61,5 @@ def test_classes_that_a_part_lacks_are_said() -> None:
     x, y = torch.rand(60, 5, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
     few = y[30:] != 1
     data = load(((x[:30], y[:30]), (x[30:][few], y[30:][few])))
-    assert said(data.notes, "no test examples") == ["'1' has no test examples: scores there say nothing of them."]
+    assert said(data.notes, "no test examples") == ["'1' has no test examples: scores there do not cover it."]
     assert not said(load((x, y)).notes, "examples: scores")

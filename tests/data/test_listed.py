@@ -80,7 +80,7 @@ def test_the_parts_of_a_column(tmp_path: Path) -> None:
     data = load(root, groups="p")
     assert data.sizes == {"train": 18, "val": 6, "test": 6}
     assert list(data.target.names) == ["a", "b"]
-    assert "The parts are those of the column 'Split'." in data.notes
+    assert "The parts are taken from the column 'Split'." in data.notes
     for part, places in ((data.train, range(18)), (data.val, range(18, 24)), (data.test, range(24, 30))):
         assert part is not None
         pixels = np.stack([np.asarray(Image.open(root / f"{i}.png")) for i in places])
@@ -93,7 +93,7 @@ def test_the_parts_of_a_column(tmp_path: Path) -> None:
     (root / "labels.csv").write_text(f"file,a,b,Split,p\n{rows}\n".replace("TEST", "unused"))
     pooled = load(root, target="a:classes")
     assert pooled.sizes == {"train": 19, "val": 5, "test": 6}
-    assert "The column 'Split' holds 'unused', too, and is not taken for the parts." in pooled.notes
+    assert "The column 'Split' also holds 'unused', so the parts are not taken from it." in pooled.notes
 
 
 @pytest.mark.parametrize("above", ["", "pictures/"])
@@ -107,7 +107,7 @@ def test_the_parts_of_folders_in_a_list(above: str, tmp_path: Path) -> None:
     (root / "labels.csv").write_text(f"file,animal\n{rows}\n")
     data = load(root)
     assert data.sizes == {"train": 20, "val": 4, "test": 6}
-    assert "The parts are those of the folders train/, validation/, test/." in data.notes
+    assert "The parts are taken from the folders train/, validation/, test/." in data.notes
     assert data.test.y.tolist() == [0, 1] * 3
     (root / above / "extra").mkdir()
     (root / above / places[0] / "0.png").rename(root / above / "extra" / "0.png")
@@ -120,8 +120,8 @@ def test_the_parts_of_folders_in_a_list(above: str, tmp_path: Path) -> None:
     [
         ("file,a,split\n0.png,1,test\n1.png,0,val\n", {}, "'split' of .* is train in no row"),
         ("file,a\nx,1\n", {}, "no column of .* names images"),
-        ("file,a\nx.png,1\n0.png,0\n", {}, "row 1 of .* names 'x.png', which is no file in .*f: give their paths"),
-        ("file,a\nx.png,1\ny.png,0\n", {}, "names 'x.png', which is no file in .*f, nor are 1 others"),
+        ("file,a\nx.png,1\n0.png,0\n", {}, "row 1 of .* names 'x.png', which is not a file in .*f: give their paths"),
+        ("file,a\nx.png,1\ny.png,0\n", {}, "names 'x.png', which is not a file in .*f, nor is 1 other"),
         ("0.png,cat\n1.png,dog\n", {}, "the first line of .* names an image, 0.png: write a line of names"),
         ("file,a\n0.png,1\nx.png,0\n", {}, "row 2 of .* names 'x.png'"),
         ("file\n0.png\n", {}, "says nothing of its files"),
@@ -150,8 +150,8 @@ def test_a_list_whose_first_file_is_missing_is_no_table(tmp_path: Path) -> None:
 def test_rows_and_files_that_are_not_one_to_one_are_said(tmp_path: Path) -> None:
     rows = "".join(f"{i}.png,{'cd'[i % 2]}\n" for i in range(20))
     notes = load(folder(tmp_path / "f", f"file,animal\n{rows}0.png,d\n")).notes
-    assert "10 images beside those that labels.csv names left alone." in notes
-    assert "1 of the rows in labels.csv name a file again: every row counts as an example." in notes
+    assert "10 images ignored: not listed in labels.csv." in notes
+    assert "1 row repeats a file name in labels.csv: every row counts as an example." in notes
 
 
 def test_one_of_several_columns_is_a_class(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_masks_beside_other_folders(tmp_path: Path) -> None:
         (root / name).mkdir()
     data = load(root)
     assert data.target.kind == "dense"
-    assert "Beside images/ and masks/, overlays left alone." in data.notes
+    assert "Ignored beside images/ and masks/: overlays." in data.notes
 
 
 def test_masks_keep_their_values_or_are_refused(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_masks_in_parts(inner: bool, tmp_path: Path) -> None:
     assert data.target.kind == "dense"
     assert data.sizes == {"train": COUNT, "val": COUNT, "test": COUNT - 1}
     assert torch.equal(data.test.y, (data.test.x[:, 0] > 127).long())
-    assert not any("left alone" in note for note in data.notes)
+    assert not any("gnored" in note for note in data.notes)
     bare = root / "masks" / "val" if inner else root / "val" / "masks"
     bare.rename(tmp_path / "aside")
     with pytest.raises(RequestError, match=r"val has no (images/ and )?masks"):

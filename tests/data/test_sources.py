@@ -478,8 +478,8 @@ def test_what_lies_beside_is_said(tmp_path: Path) -> None:
         write_folder(tmp_path / part)
     Image.fromarray(pixels(9, 7, 3)).save(tmp_path / "train" / "loose.png")
     notes = load(tmp_path).notes
-    assert "Beside train/, test/, eval left alone." in notes
-    assert "1 image in train left alone: in no class folder." in notes
+    assert "Ignored beside train/, test/: eval." in notes
+    assert "1 image in train ignored: in no class folder." in notes
 
 
 def test_of_several_frames_the_first_is_taken_and_said(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_an_unknown_category_is_said_where_gaps_are_known(tmp_path: Path) -> Non
     with pytest.warns(UserWarning, match="no known category") as said:
         Predictor(tmp_path / "run")(odd)
     assert [str(w.message) for w in said] == [
-        f"{odd}:2 and 1 more: no known category in 'ward' ('moon'); taken for missing"
+        f"{odd}:2 and 1 more: no known category in 'ward' ('moon'); treated as missing"
     ]
     Predictor(tmp_path / "run")(written(tmp_path / "odd.csv", age=["", ""], ward=["", "north"], dose=[1, 2]))
 
@@ -139,7 +139,7 @@ def test_texts_beside_features_are_read_if_asked(tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", stars=[i % 5 for i in range(ROWS)], **prose(6))
     data = load(path)
     assert data.table is not None
-    assert "Texts, as in 'review', are not learned from: --as texts learns from them alone." in data.notes
+    assert "Texts, as in 'review', are not used: --as texts learns from texts alone." in data.notes
     assert "Examples are the texts in 'review'; 'stars' left out." in load(path, as_="texts").notes
     assert all("--as texts" not in note for note in load(path, as_="features").notes)
     with pytest.raises(RequestError, match="no column of texts, and an example is one text or two"):
@@ -241,7 +241,7 @@ def test_points_are_thousands_where_commas_are_decimal(tmp_path: Path) -> None:
     three = written(tmp_path / "w.csv", ";", a=["2,176", "1,211"] * 30, label=["y", "n"] * 30)
     data, ways = ways_of(three, target="label")  # nor that commas are not
     assert ways == {"a": "1.234,5"}
-    assert "In 'a' commas are taken for decimal ones: 2,176 is read as 2.176." in data.notes
+    assert "In 'a' commas are read as decimal points: 2,176 is read as 2.176." in data.notes
     points = written(tmp_path / "v.csv", ";", a=["2.176", "1.211"] * 30, b=price, c=["1.5", "2.25"] * 30,
                      label=["y", "n"] * 30)  # fmt: skip
     assert ways_of(points, target="label")[1] == {"a": "", "b": "1.234,5", "c": ""}
@@ -302,7 +302,8 @@ def test_whole_numbers_that_cannot_be_classes_are_numbers(tmp_path: Path) -> Non
     file.write_text("\n".join(["wing,mass", *rows, "3,6300"]))
     data = load(file, target="mass")
     assert data.target.kind == "numbers"
-    assert "'mass' has 61 different values and is taken for a number (mass:classes says otherwise)." in data.notes
+    told = "'mass' has 61 different values and is treated as a number; for classes: --target mass:classes."
+    assert told in data.notes
     with pytest.raises(RequestError, match="class '6300' has 1 of the 3 examples"):
         load(file, target="mass:classes")
     file.write_text("\n".join(["wing,mass", *rows[:180]]))  # three rows of each: they may be classes
@@ -362,7 +363,7 @@ def test_pixels_in_columns_are_recognised(spelling: str, tmp_path: Path) -> None
     held = {spelling.format(i): x[:, i].tolist() for i in range(16)} | {"label": [i % 3 for i in range(30)]}
     said = load(written(tmp_path / "t.csv", **held), target="label").notes
     first, last = (spelling.format(i) for i in (0, 15))
-    assert any(note.startswith(f"The columns {first!r} to {last!r} look like pictures of 4×4") for note in said)
+    assert any(note.startswith(f"The columns {first!r} to {last!r} look like images of 4×4") for note in said)
     assert f"5 columns are the same in all rows and were left out: {first!r} to {spelling.format(4)!r}." in said
 
 
@@ -422,7 +423,7 @@ def test_several_labels_in_a_cell(tmp_path: Path) -> None:
     data = load(path, target="tags", val=0, test=0)
     assert (data.target.kind, data.classes) == ("labels", ["blue", "green", "red"])
     assert data.train.y[:5].tolist() == [[0, 1, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0], [1, 0, 0]]
-    assert "'tags' holds several labels in a cell (red;green): tags:classes says otherwise." in data.notes
+    assert "'tags' holds several labels in a cell (red;green); for classes: --target tags:classes." in data.notes
     assert "20 rows of 'tags' have none of the labels." in data.notes
     assert "10 rows without 'tags' (?) were left out." in data.notes
     assert load(path, target="tags:classes").target.kind == "classes"
@@ -437,7 +438,7 @@ def test_a_column_that_says_the_answer_is_named(tmp_path: Path) -> None:
 
     def named(target: str) -> list[str]:
         notes = load(written(tmp_path / "t.csv", **held), target=target).notes
-        return [note.split("'")[1] for note in notes if "says by itself" in note]
+        return [note.split("'")[1] for note in notes if "alone gives the target" in note]
 
     assert named("ill") == ["code"]
     assert named("price") == ["in cents"]
@@ -447,7 +448,7 @@ def test_a_column_that_says_the_answer_is_named(tmp_path: Path) -> None:
 def test_categories_beyond_the_hundred_are_said(tmp_path: Path) -> None:
     town = [f"t{i % 110}" for i in range(300)]
     data = load(written(tmp_path / "t.csv", **columns(300) | {"town": town}), target="price")
-    said = "has 110 categories: the 100 most frequent are kept, and the others, in 20 rows, are taken for missing."
+    said = "has 110 categories: the 100 most frequent are kept, and the others, in 20 rows, are treated as missing."
     assert f"The column 'town' {said}" in data.notes
 
 
@@ -465,7 +466,7 @@ def test_row_numbers_are_left_out(name: str, tmp_path: Path) -> None:
     kept = load(written(tmp_path / "t.csv", **held), target="price")
     assert kept.table is not None
     assert [column.name for column in kept.table.columns] == [name, "age", "ward", "dose"]
-    assert any(f"The column {name!r} has a number of its own for each of the rows" in note for note in kept.notes)
+    assert any(f"The column {name!r} has a different number in every row" in note for note in kept.notes)
 
 
 def test_none_among_words_is_a_class(tmp_path: Path) -> None:
@@ -473,8 +474,8 @@ def test_none_among_words_is_a_class(tmp_path: Path) -> None:
     data = load(written(tmp_path / "t.csv", **held), target="risk")
     assert data.classes == ["high", "low", "none", "null"]
     assert sum(data.sizes.values()) == 40
-    assert "'none' in 10 rows of 'risk' is taken for a class." in data.notes
-    assert "'null' in 10 rows of 'risk' is taken for a class." in data.notes
+    assert "'none' in 10 rows of 'risk' is treated as a class." in data.notes
+    assert "'null' in 10 rows of 'risk' is treated as a class." in data.notes
     assert "20 rows without 'risk' (NA, empty) were left out." in data.notes
     held["risk"] = ["None", "1", "2"] * 20
     data = load(written(tmp_path / "t.csv", **held), target="risk")
@@ -485,7 +486,7 @@ def test_none_among_words_is_a_class(tmp_path: Path) -> None:
 def test_what_counts_the_rows_is_said(tmp_path: Path) -> None:
     held = columns() | {"time s": range(7, 7 + ROWS)}
     data = load(written(tmp_path / "t.csv", **held), target="price")
-    said = "The column 'time s' counts the rows: if their order has to do with the target, --drop 'time s'."
+    said = "The column 'time s' counts the rows: if their order is related to the target, --drop 'time s'."
     assert said in data.notes
     assert data.table is not None
     assert [column.name for column in data.table.columns] == ["age", "ward", "dose", "time s"]
@@ -531,7 +532,7 @@ def test_large_numbers_keep_their_differences(tmp_path: Path) -> None:
 def test_rows_without_a_group_are_apart(tmp_path: Path) -> None:
     held = columns() | {"patient": ["" if i % 3 else f"p{i // 6}" for i in range(ROWS)]}
     data = load(written(tmp_path / "t.csv", **held), target="price", groups="patient")
-    assert "40 rows without a group: each is kept as one of its own." in data.notes
+    assert "40 rows without a group: each is a group of its own." in data.notes
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252", "latin-1"])
@@ -658,7 +659,7 @@ def test_a_damaged_parquet_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_classes_that_differ_in_capitals_are_said(tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", ";", **columns() | {"grade": ["yes", "Yes ", "no"] * 20})
     path.write_text("\n\n" + path.read_text())  # empty lines before the names
-    said = "'Yes' and 'yes' in 'grade' are taken for two classes: write them alike if they are one."
+    said = "'Yes' and 'yes' in 'grade' are treated as two classes: spell them alike if they are one."
     assert said in load(path, target="grade").notes
 
 
@@ -675,7 +676,7 @@ def test_the_parts_of_a_column(name: str, words: tuple[str, str, str], tmp_path:
     path = written(tmp_path / "t.csv", **held)
     data = load(path, target="price", groups="who")
     assert data.sizes == {"train": 40, "val": 8, "test": 11}
-    assert f"The parts are those of the column {name!r}." in data.notes
+    assert f"The parts are taken from the column {name!r}." in data.notes
     assert any("groups with the test examples" in note for note in data.notes)
     assert data.test.y.tolist() == pytest.approx([price for price in held["price"][48:] if price == price])
     assert data.table is not None
@@ -691,7 +692,7 @@ def test_the_parts_of_a_column(name: str, words: tuple[str, str, str], tmp_path:
 def test_parts_that_a_column_cannot_say(tmp_path: Path) -> None:
     held = columns() | {"split": ["train"] * 59 + ["extra"]}
     data = load(written(tmp_path / "t.csv", **held), target="price")
-    assert "The column 'split' holds 'extra', too, and is not taken for the parts." in data.notes
+    assert "The column 'split' also holds 'extra', so the parts are not taken from it." in data.notes
     assert data.table is not None
     assert "split" in [column.name for column in data.table.columns]
     with pytest.raises(RequestError, match=r"'split' of .* is train in no row"):

@@ -249,7 +249,7 @@ class Shared(nn.Module):
     [
         ("lw", MLP, {"generations": 4}, "lw goes through 4 blocks and the model has 3: ask for 3 generations"),
         ("lw:repeats=2", MLP, {"generations": 8}, "ask for 6 generations or fewer, or for more repeats"),
-        ("lw:repeats=2", MLP, {"generations": 3}, "3 generations are no multiple of repeats=2: ask for 4"),
+        ("lw:repeats=2", MLP, {"generations": 3}, "3 generations are not a multiple of repeats=2: ask for 4"),
         ("lw:repeats=2.5", MLP, {"generations": 5}, "repeats is 2.5: it must be a whole number from 1"),
         ("lw:repeats=0", MLP, {}, "repeats is 0: it must be a whole number from 1"),
         ("lw", Zeroed, {"generations": 1}, r"body\.1\.weight has norm 0"),

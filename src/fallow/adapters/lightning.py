@@ -169,7 +169,7 @@ class Fallow(Callback):
         if trainer.max_epochs % self.generations:
             nearest = self.generations * max(1, round(trainer.max_epochs / self.generations))
             raise RequestError(
-                f"max_epochs={trainer.max_epochs} is no multiple of generations={self.generations}: {nearest} would be"
+                f"max_epochs={trainer.max_epochs} is not a multiple of generations={self.generations}: give {nearest}"
             )
         paths = [path for path, _ in pl_module.named_modules()]
         if self.network not in paths:

@@ -71,7 +71,7 @@ class FallowTrainer(Trainer):
             raise RequestError("the method counts epochs: give whole num_train_epochs, and no max_steps")
         if args.num_train_epochs % self.generations:
             raise RequestError(
-                f"num_train_epochs={int(args.num_train_epochs)} is no multiple of generations={self.generations}"
+                f"num_train_epochs={int(args.num_train_epochs)} is not a multiple of generations={self.generations}"
             )
         if args.world_size > 1 or args.n_gpu > 1:
             raise RequestError("FallowTrainer works in one process: fallow.fit(devices=…) trains in several")

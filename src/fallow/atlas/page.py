@@ -23,10 +23,10 @@ def write(folder: Path, atlas: Atlas, command: str = "") -> Path:
     columns, *rows = matrix(atlas)
     head, *marks = beats(atlas)
     sections = [
-        Section("Where does which method help?", [figure(picture), bullets(atlas.sentences)], "atlas"),
+        Section("Which method helps where?", [figure(picture), bullets(atlas.sentences)], "atlas"),
         Section(
             "Verdicts",
-            [paragraph(atlas.guarantee), table("Differences in points to the control.", columns, rows)],
+            [paragraph(atlas.guarantee), table("Differences to the control, in points.", columns, rows)],
             "verdicts",
         ),
         Section("Who beats whom", [paragraph(_marks(atlas)), table("Over data sets.", head, marks)], "beats"),

@@ -142,7 +142,7 @@ def read(path: Path) -> list[Judgement]:
                 for line in csv.DictReader(file)
             ]
     except (OSError, KeyError, ValueError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path} is no file of an atlas ({error}): give the atlas.csv that one has left") from error
+        raise RequestError(f"{path} is not an atlas ({error}): give the atlas.csv of one") from error
 
 
 def write(path: Path, rows: Sequence[Judgement]) -> None:

@@ -22,7 +22,7 @@ def write(path: Path, *pieces: bytes | memoryview) -> None:
     if path.is_dir():
         raise RequestError(f"{path} is a folder, and a file should be there: delete {path}, and repeat the command")
     if path.exists() and not path.is_file():  # a rename would replace a device for everybody
-        raise RequestError(f"{path} is no regular file: choose another path")
+        raise RequestError(f"{path} is not a regular file: choose another path")
     beside = path.with_name(f".{path.name}.{os.getpid()}{LEFTOVER}")
     try:
         with open(beside, "wb") as file:

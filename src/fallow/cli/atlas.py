@@ -24,7 +24,7 @@ def atlas(
         Path | None, typer.Option(help="where mnist.npz, pets32.npz and the like are: six more data sets")
     ] = None,
     add_to: Annotated[
-        Path | None, typer.Option(help="the atlas.csv of another atlas, whose settings stand beside the new ones")
+        Path | None, typer.Option(help="the atlas.csv of another atlas, to show beside the new settings")
     ] = None,
     methods: Annotated[str | None, typer.Option(help="names with settings; default: those of fallow compare")] = None,
     seeds: Annotated[int | None, typer.Option(help="at most this many per method (default 20; 4 with --quick)")] = None,
@@ -34,7 +34,9 @@ def atlas(
     address: options.Address = None,
     workers: options.Workers = None,
     device: options.Device = "auto",
-    out: Annotated[Path, typer.Option(help="the atlas' folder; what it holds stays in the picture")] = Path("atlas"),
+    out: Annotated[Path, typer.Option(help="the atlas' folder; comparisons already in it stay in the picture")] = Path(
+        "atlas"
+    ),
     as_json: options.Json = False,
 ) -> None:
     """Compare the methods on many data sets at two sizes, and draw where which helps.

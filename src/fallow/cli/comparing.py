@@ -36,13 +36,13 @@ def introduce(comparison: Comparison, workers: int | None) -> None:
         say(recipes.said(" and ".join(models), {"batch_size": 32, "lr": 0.01, "schedule": "cosine"} | settings))
         if plan.tune:
             say(
-                f"first {plan.tune} trials of settings for each, controls included, on validation of seeds "
-                f"{plan.held[0]} and {plan.held[1]}, which do not race"
+                f"first {many(plan.tune, 'tuning trial')} per method, controls included, on validation of seeds "
+                f"{plan.held[0]} and {plan.held[1]}, which are not in the race"
             )
         if plan.folds:
             say(
-                f"up to {many(plan.seeds // plan.folds, 'repeat')} of {plan.folds} folds, a seed each: each example is "
-                "a test example once in a repeat"
+                f"up to {many(plan.seeds // plan.folds, 'repeat')} of {plan.folds} folds, one seed per fold: each "
+                "example is a test example once per repeat"
             )
         say(_prospect(comparison, data))
         for note in data.notes:
@@ -112,7 +112,7 @@ def line(comparison: Comparison, run: Run) -> str:
     if run.work == TRIAL:
         training = {key: run.arguments["settings"].get(key) for key in ("lr", "weight_decay")}
         on_trial = {key: value for key, value in (run.arguments.get("own", {}) | training).items() if value is not None}
-        what += f" on trial ({said(on_trial) or 'as it is'})"
+        what += f" trial ({said(on_trial) or 'as given'})"
     if "keep" in run.arguments["load"]:
         what += f" on {run.arguments['load']['keep']} labels"
     score = f"validation {shown.full(found.val, 2)}" if run.work == TRIAL else f"test {shown.full(found.test, 2)}"
@@ -128,7 +128,7 @@ def table(comparison: Comparison) -> Any:
     shown = Table(title=title(comparison.state), title_justify="left", box=None)
     shown.add_column("method")
     metric = Shown.of(comparison.metric)
-    for name in ("seeds", "running", f"test {metric.words} so far", "a run takes"):
+    for name in ("seeds", "running", f"test {metric.words} so far", "time per run"):
         shown.add_column(name, justify="right")
     for source in comparison.plan.data:
         if len(comparison.plan.data) > 1:

@@ -25,7 +25,7 @@ def control(given: dict[str, Any]) -> None:
     needs_out(given.get("resume", False), out)
     for name in given:
         if name not in (*COUNTS, *OPTIONS, *OWN):
-            raise RequestError(f"{source} is acted in, and has no {name.replace('_', '-')}: leave it out")
+            raise RequestError(f"{source} is an environment and has no {name.replace('_', '-')}: leave it out")
     for name in ("episodes", "val_tasks"):
         require_whole(name, given.get(name, 1))
     from fallow.cli.display import Progress, typed

@@ -88,7 +88,7 @@ def _report(found: Diagnosis, page: Path) -> None:
             print(f"  {name:<{width}}  {value:.4g}")
         if title in found.orders():
             rho, p = found.orders()[title]
-            print(f"  {f'order as test {looked[0].metric.words}':<{width}}  ρ = {rho:+.2f}, p = {p:.2f}")
+            print(f"  Spearman's ρ with test {looked[0].metric.words}: {rho:+.2f}, p = {p:.2f}")
     for name, failed in found.failures.items():
         for subject, reason in failed.items():
             print(f"{name} of {subject} could not be measured: {reason}")

@@ -43,7 +43,7 @@ def fewshot(
     ] = None,
     splits: Annotated[str | None, typer.Option(help="JSON file of class splits (FILE.json or FILE.json:NAME)")] = None,
     rotations: Annotated[
-        bool, typer.Option("--rotations", help="rotated images count as further classes (Omniglot)")
+        bool, typer.Option("--rotations", help="count rotated images as further classes (Omniglot)")
     ] = False,
     size: options.Size = None,
     weights: options.Weights = None,
@@ -96,7 +96,7 @@ def fewshot(
     from fallow.training.meta import fewshot as meta_train
 
     if data_dir is not None and not isdir(data_dir):  # also where the tasks need none: it was not meant so
-        raise RequestError(f"--data-dir {data_dir} is no folder: give the one that holds the data, or leave it out")
+        raise RequestError(f"--data-dir {data_dir} is not a folder: give the one that holds the data, or leave it out")
     require_whole("episodes", episodes)
     require_whole("val_tasks", val_tasks)
     loaded = load_tasks(

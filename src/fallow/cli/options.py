@@ -21,12 +21,12 @@ Groups = Annotated[
         "a separator in file names, or a file"
     ),
 ]
-InputSize = Annotated[int | None, typer.Option(help="pixels a side at which a pretrained network sees images")]
-Size = Annotated[int | None, typer.Option(help="resize the images of a folder to this many pixels a side")]
+InputSize = Annotated[int | None, typer.Option(help="pixels per side at which a pretrained network sees images")]
+Size = Annotated[int | None, typer.Option(help="resize the images of a folder to this many pixels per side")]
 Target = Annotated[
     str | None,
     typer.Option(
-        help="for a table, the column to predict, or several by commas; "
+        help="for a table, the column to predict, or several, separated by commas; "
         "else classes, numbers, labels or dense, if y leaves it open"
     ),
 ]

@@ -127,5 +127,5 @@ def _report(done: Study) -> None:
         for row in rows:
             told = "-" if row["auroc"] is None else f"{row['auroc']:.2f}"
             print(f"{row['weights']:{width}}  {percent(row['joint']):>6}  {percent(row['frozen']):>6}  {told:>5}")
-        print("Without weights, joint means: the validation labels are trained on too.")
+        print("Without weights, joint means that the validation labels are trained on too.")
     print("", *filter(None, [sentence(done), doubt(done)]), f"report: {done.folder / 'semi.html'}", sep="\n")

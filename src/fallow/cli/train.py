@@ -222,7 +222,7 @@ def _report(result: Result, record: dict[str, Any]) -> None:
         print(f"{row['generation']:>10}  {row['epochs']:>6}  {forgot:>9}  {fitted:>8}  {val:>18}  {test:>18}")
     kept = [row["forgot_to"] for row in result.generations if row.get("forgot_to") is not None]
     if kept and min(kept) > 0.9:
-        print("note: nothing was forgotten: the training accuracy right after was still", percent(min(kept)))
+        print("note: nothing was forgotten: the training accuracy right after forgetting was", percent(min(kept)))
     if note := not_relearned([row["last"].get(keys[0]) for row in result.generations], metric):
         print(f"note: {note}")
     print(f"\n{result.steps} steps in {result.seconds:.1f} s; kept in {result.folder}")

@@ -148,5 +148,5 @@ def _across(across: Across) -> None:
         marks = (across.marks.get((row, column), "").center(len(column)) for column in across.methods)
         print(row.ljust(width), *marks)
     if across.tree is not None:
-        print("\nWhich method wins when (a decision tree on the designs):")
+        print("\nWhich method wins when (a decision tree over the settings):")
         print(across.tree)

@@ -36,7 +36,7 @@ def answered(target: Target, output: Tensor, y: Tensor) -> tuple[list[Markup], d
 
 def _numbers(names: Sequence[str], prediction: Array, truth: Array) -> tuple[list[Markup], dict[str, Drawing]]:
     """Predicted against true, residuals against predicted, and the largest errors."""
-    body = [heading(3, "How far it is off")]
+    body = [heading(3, "Prediction errors")]
     drawn: dict[str, Drawing] = {}
     for name, said, true in zip(names, prediction.T, truth.T, strict=True):
         residual = said - true
@@ -58,7 +58,7 @@ def _numbers(names: Sequence[str], prediction: Array, truth: Array) -> tuple[lis
             paragraph(
                 f"{name}, {count(len(true))} test examples: RMSE {rmse}, mean absolute error {mae}, R² {r2}; "
                 f"on average {number(abs(float(residual.mean())), 3)} too {'high' if residual.mean() > 0 else 'low'}, "
-                f"half of the errors below {number(float(np.median(np.abs(residual))), 3)}."
+                f"median absolute error {number(float(np.median(np.abs(residual))), 3)}."
             )
         )
         body.append(figures([fit, rest]))
@@ -97,7 +97,7 @@ def _labels(names: Sequence[str], prediction: Array, truth: NDArray[np.bool_]) -
             ]
         )
     columns = ["Label", "Test examples", "AUROC", "Average precision", "F1", "Precision", "Recall"]
-    note = f"In %, of {count(len(truth))} test examples; a label is given from a probability of {GIVEN:g} on."
+    note = f"In %, on {count(len(truth))} test examples; a label is predicted from a probability of {GIVEN:g}."
     return [heading(3, "Label by label"), table(note, columns, rows)]
 
 

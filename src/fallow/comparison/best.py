@@ -92,9 +92,9 @@ def keep(comparison: Comparison, taken: Taken) -> Best:
     examples, kind = ('["image.png"]', f"or {array}") if predictor.pictures else ("x", array)
     if predictor.texts:
         one = '"a text"' if predictor.shape[0] == 1 else '["a text", "another"]'
-        examples, kind = f"numpy.array([{one}])", "or files: .csv, .npz, .txt with an example a line"
+        examples, kind = f"numpy.array([{one}])", "or files: .csv, .npz, .txt with one example per line"
     if predictor.table is not None:
-        made.table, examples, kind = True, '"new.csv"', "rows with the columns that it was trained with"
+        made.table, examples, kind = True, '"new.csv"', "rows with the columns of the training data"
     made.snippet = SNIPPET.format(folder=str(comparison.folder), examples=examples, kind=kind)
     return made
 

@@ -17,7 +17,7 @@ GAP = 15.0  # between two names
 
 def passes(bars: Sequence[Bar], spent: Sequence[float], shown: Shown) -> Drawing:
     """Against forward-backward passes."""
-    return _cost(bars, spent, "passes of a run", [f"{count(s)} passes" for s in spent], shown)
+    return _cost(bars, spent, "passes per run", [f"{count(s)} passes" for s in spent], shown)
 
 
 def time(bars: Sequence[Bar], seconds: Sequence[float], shown: Shown) -> Drawing:
@@ -25,7 +25,7 @@ def time(bars: Sequence[Bar], seconds: Sequence[float], shown: Shown) -> Drawing
     longest = max(seconds)
     unit, size = ("h", 3600) if longest > 7200 else ("min", 60) if longest > 120 else ("s", 1)
     words = [duration(s) for s in seconds]
-    return _cost(bars, [s / size for s in seconds], f"time of a run in {unit}", words, shown)
+    return _cost(bars, [s / size for s in seconds], f"time per run in {unit}", words, shown)
 
 
 def _cost(bars: Sequence[Bar], spent: Sequence[float], what: str, words: Sequence[str], shown: Shown) -> Drawing:

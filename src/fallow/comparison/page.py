@@ -37,8 +37,8 @@ OURS = re.compile(
 )
 BESIDE = {"results.csv": "every run", "summary.csv": "every method", "figures/": "SVG"}
 LABELS = (
-    "The control and the best method, trained again with as many steps on nested parts of the training examples: a "
-    "power law through the errors, and what all that fit say of twice the labels, not of more."
+    "The control and the best method, trained again with as many steps on nested parts of the training examples: "
+    "power laws are fitted to the errors, and all that fit give the forecast, up to twice the labels and no further."
 )
 CLASSES = 20  # more would not be legible as a heat map
 CONFUSIONS = 10  # lines of the table
@@ -247,7 +247,7 @@ def _tuned(setting: Setting) -> list[Markup]:
         [row.method, tuned.words(), str(tuned.trials), words.count(tuned.passes), words.duration(tuned.seconds)]
         for row, tuned in chosen
     ]
-    caption = f"{setting.name}: the settings with which the runners race."
+    caption = f"{setting.name}: the hyperparameters that each runner uses in the race."
     return [paragraph(f"{note}."), table(caption, ["Runner", ("Chosen", ""), "Trials", "Passes", "Time"], rows)]
 
 
@@ -258,7 +258,7 @@ def _yardsticks(about: About, shown: Shown) -> list[Markup]:
         for row in about.yardsticks
     ]
     caption = f"Test {shown.words}{shown.unit}: the mean, and by seed."
-    note = "Seconds of ordinary learners on the same splits, outside the race's questions."
+    note = "Ordinary learners on the same splits, which take seconds; they are not part of the race."
     return [paragraph(note), table(caption, ["Data", ("Learner", ""), "Test", ("By seed", "")], rows)]
 
 
@@ -267,8 +267,8 @@ def _why(diagnosis: Diagnosis) -> list[Markup]:
     from fallow.diagnose.page import numbers, pictures
 
     quick = tag(
-        "p", "Measures of the models of the first seed, a quick look on part of the examples; ",
-        tag("code", "fallow diagnose"), " measures them whole. The test results are means over all seeds.",
+        "p", "A quick look at the models of the first seed, on part of the examples; ",
+        tag("code", "fallow diagnose"), " measures them in full. The test results are means over all seeds.",
     )  # fmt: skip
     return [quick, *numbers(diagnosis), *pictures(diagnosis)]
 

@@ -146,9 +146,9 @@ def _learning(made: View, folder: Path, outcomes: Sequence[Runner], shown: Shown
     control = made.setting.control
     low, high = (shown.factor * end for end in curves.limits(list(found.values()), shown))
     if shown.higher and low > 0:
-        made.cut = f"The axis begins at {shown.full(low / shown.factor, 0)}: what is lower is cut off."
+        made.cut = f"The axis starts at {shown.full(low / shown.factor, 0)}; lower values are cut off."
     elif not shown.higher:
-        made.cut = f"The axis ends at {shown.full(high / shown.factor, 0)}: what is higher is cut off."
+        made.cut = f"The axis ends at {shown.full(high / shown.factor, 0)}; higher values are cut off."
     epochs = Axis("epoch", counts=True, limits=(0, max(curve.edges[-1] for curve in found.values())))
     for name, curve in found.items():
         drawn = [_line(name, curve, shown)]

@@ -9,7 +9,7 @@ from fallow.report.intervals import colour, mark
 from fallow.report.svg import EM, Drawing, Scale, group, line, text
 
 ROW, LONG, SAID = 22.0, 300.0, 220.0  # the height of a row, the width of the track, and of the words behind it
-STOPPED = {"futile": "undecided: none in sight", "no more seeds": "undecided after all seeds"}
+STOPPED = {"futile": "undecided: no verdict in sight", "no more seeds": "undecided after all seeds"}
 
 
 def track(setting: Setting) -> Drawing:
@@ -37,4 +37,4 @@ def ended(row: Row) -> str:
     """Why a runner runs no more."""
     if row.standing is None or row.verdict != "undecided":
         return row.verdict
-    return STOPPED.get(row.standing.stopped, "undecided: it may go on")
+    return STOPPED.get(row.standing.stopped, "undecided: it may continue")

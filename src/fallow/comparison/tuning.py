@@ -22,12 +22,12 @@ from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
 from fallow.experiment import Outcome, Outcomes, Run
 from fallow.methods import build
-from fallow.report.words import duration
+from fallow.report.words import duration, many
 
 SHORT = 4  # the part of the epochs, and of the trials, that the first round has and leaves
 PRIMES = (5, 2, 3, 7, 11, 13, 17, 19, 23, 29)  # whose roots spread a method's own settings
 WORK = "fallow.comparison.work:trial"
-UNTUNED = "untuned: all runners have the settings that they were asked for; --tune 8 gives each of them the same trials"
+UNTUNED = "untuned: all runners use the settings as given; --tune 8 tunes each of them with the same number of trials"
 
 Chosen = dict[str, Any]  # settings by name: "lr", "weight_decay", or "sam.rho" for a method's own
 
@@ -44,7 +44,7 @@ class TunedRunner:
 
     def words(self) -> str:
         """The settings that were chosen, as a person writes them."""
-        return said(self.chosen) or "as it was"
+        return said(self.chosen) or "as given"
 
 
 def said(chosen: Chosen) -> str:
@@ -61,7 +61,7 @@ def cost(found: Sequence[TunedRunner], count: int) -> str:
     """What tuning all runners cost, in words."""
     spent = sum(each.seconds for each in found)
     return (
-        f"tuned by {count} trials of each runner on validation, on seeds that do not race: "
+        f"tuned by {many(count, 'trial')} per runner on validation, on seeds that are not in the race: "
         f"{sum(each.trainings for each in found)} trainings, {duration(spent)} of compute"
     )
 

@@ -45,8 +45,8 @@ class Taken:
         if self.labels is not None:
             tested = "" if self.test is None else f"; {shown.words} on test {shown.full(self.test)}"
             found.append(
-                f"Once everything was chosen it was trained again on all {self.labels:,} labels, validation included"
-                f"{tested} (--no-refit keeps the judged one)."
+                f"Once everything was chosen, it was trained again on all {self.labels:,} labels, validation included"
+                f"{tested} (--no-refit keeps the model of the race)."
             )
         if self.temperature is not None:
             found.append(
@@ -71,7 +71,7 @@ def take(comparison: Comparison, experiment: Experiment, **where: Any) -> Taken 
     notes = []
     whole = plan.refit and (judged is None or plan.score == "last")
     if plan.refit and not whole:
-        notes.append("It is the judged one: how long to train on all labels, only validation could say.")
+        notes.append("It was not trained again on all labels: only validation could say for how long.")
     if whole or judged is None:
         run = _run(comparison, entry, learner, whole)
         experiment.run(lambda ended: [run], **where)
@@ -79,7 +79,7 @@ def take(comparison: Comparison, experiment: Experiment, **where: Any) -> Taken 
         if outcome.reason is None:
             labels = outcome.value["labels"] if whole else None
             return Taken(entry, comparison.folder / "runs" / NAME, "last", heat, labels, outcome.value["test"], notes)
-        notes.append(f"It could not be trained on all labels ({outcome.reason}): the judged one is kept.")
+        notes.append(f"It could not be trained on all labels ({outcome.reason}): the model of the race is kept.")
         if judged is None:
             return None
     assert judged is not None

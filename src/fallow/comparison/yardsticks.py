@@ -136,7 +136,7 @@ def said(settings: Sequence[Setting], rows: Sequence[Measured]) -> list[str]:
         if plain is not None:
             found.append(
                 f"On {where}, no network beats even the {plain.name} ({shown.full(plain.mean)}), "
-                "which looks at no example."
+                "which ignores the inputs."
             )
     return found
 

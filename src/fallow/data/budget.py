@@ -79,7 +79,7 @@ def fewer(data: Data, examples: int, seed: int = 0) -> Data:
     """
     train = data.train
     if not isinstance(train, Examples | Files) or not 0 < examples <= len(train):
-        raise RequestError(f"{examples} of the {data.name} training examples cannot be kept: there are not so many")
+        raise RequestError(f"{examples} of the {data.name} training examples cannot be kept: there are fewer")
     strata = strata_of(data.target, train.y)
     shuffled = torch.randperm(len(strata), generator=torch.Generator().manual_seed(mix_seeds(seed, 6)))
     by_class = shuffled[torch.argsort(strata[shuffled], stable=True)]

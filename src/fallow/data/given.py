@@ -167,13 +167,13 @@ def _strange(table: DataTable, raw: Tensor, cells: Cells, path: Path) -> None:
         if column.gaps:
             warnings.warn(
                 f"{path}:{first}{more}: no known category in {column.name!r} ({cells[column.name][first].strip()!r}); "
-                "taken for missing",
+                "treated as missing",
                 stacklevel=2,
             )
         else:
             what = "known category" if column.categories else "number"
             warnings.warn(
-                f"{path}:{first}{more}: no {what} in {column.name!r}, which all training rows have; taken for "
+                f"{path}:{first}{more}: no {what} in {column.name!r}, which all training rows have; treated as "
                 f"{'none of them' if column.categories else f'the median, {column.offset + column.median:g}'}",
                 stacklevel=2,
             )
@@ -296,7 +296,7 @@ def _rows(path: Path, wanted: int) -> Any:
             try:
                 return np.array([[float(cell) if present(cell) else np.nan for cell in row] for row in rows])
             except ValueError as error:
-                raise RequestError(f"{path} is no table ({error}): give a row of features per example") from error
+                raise RequestError(f"{path} is not a table ({error}): give a row of features per example") from error
     cells = read_cells(path)
     inputs = {key: column for key, column in cells.items() if not _beside(key)}
     kept = inputs if len(inputs) == wanted < len(cells) else cells

@@ -93,7 +93,7 @@ def _flatten(image: Image, form: str | None) -> Image:
     from PIL import Image
 
     if image.mode == "F" or (image.mode == "I" and form != "PNG"):
-        raise ValueError("pixels of 32 bits: nobody knows what is black and what is white")
+        raise ValueError("pixels of 32 bits, whose black and white are not known")
     if image.mode.startswith("I"):  # 16 bits: Pillow would clip at 255 where we want to scale
         return Image.fromarray((np.asarray(image).astype(np.float64) / 257).round().astype(np.uint8))
     if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:

@@ -141,7 +141,7 @@ def _laid(array: NDArray[Any], kind: str, channels_first: bool, notes: list[str]
         first = channels_first or array.shape[1] != array.shape[2] == array.shape[3]
         return array if first else np.moveaxis(array, 3, 1)
     notes.append(
-        "Arrays of four axes without one of 1, 3 or 4 channels were taken for volumes of one channel: "
+        "Arrays of four axes without one of 1, 3 or 4 channels are read as volumes of one channel: "
         "as_='images' (--as images) if they are images of more channels."
     )
     return array[:, None]
@@ -165,7 +165,7 @@ def _opaque(images: NDArray[np.uint8], notes: list[str]) -> NDArray[np.uint8]:
     """RGBA laid on white; other images as torch takes them."""
     if images.ndim != 4 or images.shape[1] != 4:
         return np.require(images, requirements=OWN)
-    notes.append("The fourth channel was taken for transparency: the images were laid on white.")
+    notes.append("The fourth channel was read as transparency: the images were laid on white.")
     return on_white(images)
 
 

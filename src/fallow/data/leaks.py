@@ -30,8 +30,8 @@ def leaks(parts: dict[str, Any]) -> list[str]:
         if part is not None and (count := shared(parts["train"], part)):
             are = "are" if count > 1 else "is"
             found.append(
-                f"{count} of {len(part)} {words} examples {are} in training too, identical to the last bit: what they "
-                "score says nothing of new ones; leave them out, or keep together what belongs together (groups)."
+                f"{count} of {len(part)} {words} examples {are} in training too, identical to the last bit: such "
+                "scores say nothing about new data; leave them out, or keep related examples together (groups)."
             )
     return found
 
@@ -67,7 +67,8 @@ def absent(parts: dict[str, Any], classes: Sequence[str]) -> list[str]:
             lacking = [name for place, name in enumerate(classes) if place not in held]
             if lacking:
                 others = f" and {len(lacking) - 1} more classes have" if len(lacking) > 1 else " has"
-                found.append(f"{lacking[0]!r}{others} no {words} examples: scores there say nothing of them.")
+                them = "them" if len(lacking) > 1 else "it"
+                found.append(f"{lacking[0]!r}{others} no {words} examples: scores there do not cover {them}.")
     return found
 
 
@@ -96,7 +97,7 @@ def telling(columns: Mapping[str, Sequence[str]], values: Mapping[str, NDArray[A
 
     >>> grade = np.array([0, 1] * 10)
     >>> telling({"passed": ["no", "yes"] * 10, "id": [str(i) for i in range(20)]}, {}, grade)
-    ["The column 'passed' says by itself what is to be predicted, in all rows: if it will not be known, --drop passed."]
+    ["The column 'passed' alone gives the target in all rows: if it will not be known for new data, --drop passed."]
     """
     if y.dtype.kind == "f" and y.ndim == 1:
         found = [name for name, column in values.items() if _same_but_for_unit(column, y)]
@@ -105,7 +106,7 @@ def telling(columns: Mapping[str, Sequence[str]], values: Mapping[str, NDArray[A
     else:
         found = []
     return [
-        f"The column {name!r} says by itself what is to be predicted, in all rows: if it will not be known, "
+        f"The column {name!r} alone gives the target in all rows: if it will not be known for new data, "
         f"--drop {shlex.quote(name)}."
         for name in found
     ]

@@ -293,7 +293,7 @@ def _carve(name: str, parts: Parts, cut: Shares) -> Data:
     divided = {"train": train, "val": val, "test": test}
     notes += leaks(divided) + (absent(divided, classes) if classes else [])
     if equal_channels(train):
-        notes.append("The three channels of every image are equal: grey images, which the model sees three times over.")
+        notes.append("The three channels of every image are equal: the model sees each grey image three times.")
     if isinstance(train, Files):
         mean, std = statistics(_sample(train))
         notes.append(f"Mean and deviation are those of {min(SAMPLE, len(train))} training images.")
@@ -319,7 +319,7 @@ def _straddling(groups: dict[str, Tensor]) -> list[str]:
     for part, words in WORDS.items():
         if part in groups and (count := len(set(groups[part].tolist()) & set(groups["train"].tolist()))):
             those = f"{count} groups" if count > 1 else "a group"
-            found.append(f"The training part shares {those} with the {words} examples: the source has it so.")
+            found.append(f"The training part shares {those} with the {words} examples: the source is divided so.")
     return found
 
 

@@ -186,7 +186,7 @@ def _check_counts(
         what = f"class {classes[int(present[scarce])]!r} has" if classes else "there are"
         remedy = "add some, remove the class" if classes else "add some"
         if classes and len(classes) > 2 and all(name.lstrip("-").isdigit() for name in classes):
-            remedy += ", say target='numbers' (--target numbers, of a table COLUMN:numbers) if these are no classes"
+            remedy += ", say target='numbers' (--target numbers, of a table COLUMN:numbers) if these are not classes"
         raise RequestError(
             f"{what} {int(counts[scarce])} of the {len(needs)} {'examples' if groups is None else 'groups'} that "
             f"{', '.join(needs)} need: {remedy}" + (f", or say {spare} (fallow train {typed})" if spare else "")

@@ -212,14 +212,14 @@ def row_numbers(cells: Cells, ways: Mapping[str, str] | None = None) -> tuple[li
         if wrong or len(values) < 2 or (values != np.round(values)).any() or len(np.unique(values)) < len(values):
             continue
         called = NUMBERED.fullmatch(name.strip().lower()) is not None
-        advice = f"if their order has to do with the target, --drop {shlex.quote(name)}."
+        advice = f"if their order is related to the target, --drop {shlex.quote(name)}."
         if called and values.max() - values.min() == len(values) - 1:
             found.append(name)
             notes[name] = f"The column {name!r}{' (without a name)' * (not name)} numbers the rows and was left out."
         elif (np.diff(values) == 1).all():
             notes[name] = f"The column {name!r} counts the rows: {advice}"
         elif called and len(values) > FEW:
-            notes[name] = f"The column {name!r} has a number of its own for each of the rows: {advice}"
+            notes[name] = f"The column {name!r} has a different number in every row: {advice}"
     return found, notes
 
 
@@ -254,8 +254,8 @@ def _pictures(cells: Cells) -> list[str]:
     if side < 4 or side**2 != len(names):
         return []
     return [
-        f"The columns {names[0]!r} to {names[-1]!r} look like pictures of {side}×{side}, and are learned as a table: "
-        "--as images learns them as pictures, mostly far better."
+        f"The columns {names[0]!r} to {names[-1]!r} look like images of {side}×{side} but are read as a table: "
+        "--as images reads them as images, which is usually far better."
     ]
 
 
@@ -272,12 +272,12 @@ def _understood(name: str, cells: Sequence[str], way: str) -> Column | str:
         return Column(name, offset=float(distinct[len(distinct) // 2]) if merged else 0.0, written=way)
     if sum(bool(DATE.match(cell)) for cell in known) >= MOSTLY * len(known):
         raise RequestError(
-            f"the column {name!r} holds dates ({known[0]}): give what matters of them as a number (days, the month), "
+            f"the column {name!r} holds dates ({known[0]}): convert them to numbers (days, the month), "
             f"or leave it out (--drop {shlex.quote(name)})"
         )
     if len(counts) > 2 and all(TIME.fullmatch(cell) for cell in counts):
         raise RequestError(
-            f"the column {name!r} holds times of day ({known[0]}): give them as a number (hours, 8.5 for 8:30), "
+            f"the column {name!r} holds times of day ({known[0]}): convert them to numbers (hours, 8.5 for 8:30), "
             f"or leave it out (--drop {shlex.quote(name)})"
         )
     if len(cells) > FEW and len(counts) > max(NAMES * len(cells), 2):
@@ -296,5 +296,5 @@ def _rare(column: Column, cells: Sequence[str]) -> list[str]:
         return []
     return [
         f"The column {column.name!r} has {len(column.categories) + len(set(beyond))} categories: the {MOST} most "
-        f"frequent are kept, and the others, in {len(beyond)} row{'s' * (len(beyond) > 1)}, are taken for missing."
+        f"frequent are kept, and the others, in {len(beyond)} row{'s' * (len(beyond) > 1)}, are treated as missing."
     ]

@@ -18,7 +18,7 @@ MOVES = {
     "flip+reflect": "augmented by shifts and mirroring",
     "crop+cutout": "augmented by shifts and cut-out squares",
     "flip+crop+cutout": "augmented by shifts, mirroring and cut-out squares",
-    "try": "augmented by what validation likes best",
+    "try": "augmented as validation chooses",
 }
 
 
@@ -55,7 +55,7 @@ def wanted(target: Target) -> str:
         return "a number to predict" if many == 1 else f"{many} numbers to predict"
     plain = list(target.names) == [str(place) for place in range(many)]
     named = "" if plain or many > NAMED else f" ({', '.join(map(_short, target.names))})"
-    return {"dense": f"{many} classes of pixels{named}", "labels": f"{many} labels{named}, any of them at once"}.get(
+    return {"dense": f"{many} classes of pixels{named}", "labels": f"{many} labels{named}, any number at once"}.get(
         target.kind, f"{many} classes{named}"
     )
 

@@ -65,7 +65,7 @@ def ways(columns: dict[str, list[str]], commas: bool, mostly: float) -> tuple[di
             notes[name] = f"In {name!r} {what} mark thousands: {long} is read as {number}."
         elif found[name].startswith(COMMA) and not only_commas and (open_ := [c for c in numbers if "," in c]):
             number = plain(open_[0], COMMA)
-            notes[name] = f"In {name!r} commas are taken for decimal ones: {open_[0]} is read as {number}."
+            notes[name] = f"In {name!r} commas are read as decimal points: {open_[0]} is read as {number}."
         elif sign:
             notes[name] = f"{name!r} is read as numbers, in percent."
     return found, notes

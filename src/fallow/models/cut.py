@@ -104,7 +104,7 @@ class Cut:
         self.at = head if at == HEAD else _path(network, at, order)
         start = order[self.at]
         if start == 0 or not any(rank < start and _parameters(network, path) for path, rank in order.items() if path):
-            raise RequestError(f"freeze={at} leaves nothing before it to stay as it is: a later layer would fit")
+            raise RequestError(f"freeze={at} leaves nothing before it to freeze: name a later layer")
         if self.at == head:
             self.trained = [head]
             self.tail: nn.Module = Head(head, copy.deepcopy(network.get_submodule(head)))

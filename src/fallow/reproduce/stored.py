@@ -78,7 +78,7 @@ def read(path: Path) -> Table:
             return parse(file)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RequestError(
-            f"{path} is no table of fallow reproduce ({error}): give the .csv that it has left"
+            f"{path} is not a table of fallow reproduce ({error}): give the .csv that it wrote"
         ) from error
 
 

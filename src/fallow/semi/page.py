@@ -30,7 +30,7 @@ def write(study: Study) -> Path:
     if study.controlled:
         sections.append(Section("Does the network help, or only the labels that it learned from?", _controls(study)))
     drawn = [_learning(study), _pseudo_labels(study.main), *_weights(study)]
-    sections.append(Section("How it went", [figures(drawn)]))
+    sections.append(Section("Training curves", [figures(drawn)]))
     if study.main.weights is not None:
         hidden = max(0, len(described["classes"]) - CLASSES)
         more = [paragraph(f"{hidden} more classes are not shown.", kind="note")] if hidden else []
@@ -58,15 +58,15 @@ def sentence(study: Study) -> str:
     """What came out, in words."""
     main, base = study.main, study.outcomes.get(SUPERVISED)
     if main.test is None:
-        return "There are no test labels to say how well it did."
+        return "There are no test labels to measure its accuracy."
     said = f"{study.plan.kind} reaches {words.percent(main.test)} % on the test images"
     if base is not None and base is not main and base.test is not None:
-        said += f", {words.points(main.test - base.test)} points against the labels alone"
+        said += f", {words.points(main.test - base.test)} points compared with the labels alone"
     frozen, without = study.outcomes.get(CONFIDENCE + FROZEN), study.outcomes.get(FIXMATCH)
     if frozen is not None and without is not None and frozen.test is not None and without.test is not None:
         said += (
             f". A fresh classifier with the frozen network: {words.percent(frozen.test)} %, "
-            f"{words.points(frozen.test - without.test)} points against one without"
+            f"{words.points(frozen.test - without.test)} points compared with one without"
         )
     if main.weights is not None and main.auroc is not None:
         said += f". The weights tell the data's own images from foreign ones with an AUROC of {main.auroc:.2f}"
@@ -79,7 +79,7 @@ def doubt(study: Study) -> str:
         return ""
     return (
         "One seed is an anecdote: fallow compare DATA --train N --methods "
-        f"{study.plan.kind} judges it over several, with as much plain training beside it."
+        f"{study.plan.kind} repeats it over several, against ordinary training of equal compute."
     )
 
 
@@ -132,8 +132,8 @@ def _trainings(study: Study) -> list[Markup]:
         for name, o in study.outcomes.items()
     ] + [[name, f"failed: {reason}", "–", "–", "–", "–"] for name, reason in study.failed.items()]  # fmt: skip
     caption = (
-        "Accuracy in % after the last epoch; AUROC of the learned weights, or where there are none of the classifier’s "
-        "own confidence."
+        "Accuracy in % after the last epoch; AUROC of the learned weights or, without weights, of the classifier’s own "
+        "confidence."
     )
     found = [table(caption, ["Trained", "Test", "Validation", "Training", "AUROC", "Time"], rows)]
     if said := doubt(study):
@@ -141,8 +141,8 @@ def _trainings(study: Study) -> list[Markup]:
     if study.main.ran_away:
         found.append(
             paragraph(
-                "The confidence weights ran away: the meta-updates ended, and the weights of the lowest validation "
-                "loss were used from there on."
+                "The confidence weights ran away: the meta-updates ended, and the weights with the lowest validation "
+                "loss were used from then on."
             )
         )
     return found
@@ -157,10 +157,10 @@ def _controls(study: Study) -> list[Markup]:
         paragraph(
             tag("b", "Joint"),
             ": the classifier that was trained while the weights were learned; it has seen the validation labels "
-            "through them, and so stands beside trainings that simply train on these labels too. ",
+            "through them, and so is compared with trainings that simply train on these labels too. ",
             tag("b", "Frozen"),
-            ": a fresh classifier, trained on the labels alone, with the weights as they were kept. A learned weight "
-            "means something only where it beats every control in its column.",
+            ": a fresh classifier, trained on the labels alone, with the weights that were kept. Learned weights "
+            "are worth something only if they beat every control in their column.",
         ),
         table(
             "Test accuracy in %; AUROC between the data's own and foreign images.",
@@ -168,10 +168,10 @@ def _controls(study: Study) -> list[Markup]:
             rows,
         ),
         paragraph(
-            "Where there are no weights, joint means: the validation labels are training labels too; and the AUROC is "
-            "that of the classifier's own confidence. One seed is an anecdote: ",
+            "Where there are no weights, “joint” means that the validation labels are training labels too, and the "
+            "AUROC is that of the classifier's own confidence. One seed is an anecdote: ",
             tag("code", "fallow reproduce semi-ood"),
-            " takes several.",
+            " repeats it over several.",
             kind="note",
         ),
     ]
@@ -180,8 +180,8 @@ def _controls(study: Study) -> list[Markup]:
 def trust(rows: Sequence[LookedRow]) -> Markup:
     """The images of every class with the highest, the median and the lowest weight."""
     read = (
-        "Of every class the unlabelled images with the highest, the median and the lowest weight. An image whose class "
-        "is not known stands with the class that the model sees."
+        "The unlabelled images of each class with the highest, the median and the lowest weight. An image of unknown "
+        "class is listed under the class that the model predicts."
     )
     cells = [
         [row.name, words.count(row.images)]

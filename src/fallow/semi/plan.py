@@ -110,9 +110,7 @@ def gather(plan: StudyPlan) -> Data:
     """The labelled, validation, test and unlabelled images of a study."""
     data = load(plan.data, seed=plan.seed, size=plan.size, as_=plan.as_, groups=plan.groups)
     if not isinstance(data.train, Examples) or not data.pictures:
-        raise RequestError(
-            f"{plan.data} holds no images in memory: give images, grey or in colours (smaller ones: --size)"
-        )
+        raise RequestError(f"{plan.data} holds no images in memory: give grey or colour images (smaller ones: --size)")
     source: Any = plan.ood
     if plan.ood_classes is not None:
         data, source = set_apart(data, [name.strip() for name in plan.ood_classes.split(",")])

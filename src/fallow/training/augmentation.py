@@ -33,7 +33,7 @@ def choose(shape: Sequence[int], losses: Losses) -> tuple[str, str]:
     other's loss on validation is lower by more than a standard error of their difference.
     """
     if len(shape) not in (2, 3):
-        return "none", f"{TRIED} are needless: there is nothing to shift or to mirror in these examples."
+        return "none", f"{TRIED} were skipped: these examples cannot be shifted or mirrored."
     found = losses(["none", "crop"])
     best = "crop" if lower(found["crop"], found["none"]) else "none"
     if len(shape) == 3:

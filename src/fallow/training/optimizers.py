@@ -54,7 +54,7 @@ def _by_decay(model: nn.Module, decay: float | dict[str, float]) -> list[dict[st
     for path, parameter in trained:
         inside = [name for name in decay if path.startswith(f"{name}.") or layer_of(path) == name]
         if not inside:
-            raise RequestError(f"weight_decay names no layer that holds {path}: give it a decay too, be it 0")
+            raise RequestError(f"weight_decay names no layer that holds {path}: give it a decay too, or 0 for none")
         members[max(inside, key=len)].append(parameter)  # the innermost
     for name, parameters in members.items():
         if not parameters:

@@ -86,7 +86,7 @@ class Partition:
         count = len(self.blocks)
         if isinstance(split, float):
             if not 0 < split < 1:
-                raise RequestError(f"split={split} is no fraction of the blocks: one between 0 and 1 would fit")
+                raise RequestError(f"split={split} is not a fraction of the blocks: give one between 0 and 1")
             split = max(1, round(split * count))
         if not 1 <= split <= count:
             raise RequestError(f"split={split} does not fit a model of {count} blocks: 1 to {count} would")

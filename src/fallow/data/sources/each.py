@@ -36,7 +36,7 @@ def each_a_file(root: Path, suffix: str, as_: str | None = None, groups: str | N
     Arrays must have one shape, and are laid out as those of a .npz are (`fallow.data.layout.layout`).
     """
     if groups is not None and not isinstance(groups, str):
-        raise RequestError("groups of a folder are told by the names of its files: give the separator they end with")
+        raise RequestError("groups of a folder are read from its file names: give the separator after the group")
     notes: list[str] = []
     places = splits(root)
     beside(root, places, notes)
@@ -80,7 +80,7 @@ def _files(base: Path, suffix: str, notes: list[str]) -> list[tuple[Path, Path]]
         others += len(files) - len(wanted)
         found += [(place, path) for path in wanted]
     if others:
-        notes.append(f"{others} file{'s' * (others > 1)} in {printable(base.name)} left alone: not {suffix}.")
+        notes.append(f"{others} file{'s' * (others > 1)} in {printable(base.name)} ignored: not {suffix}.")
     return found
 
 

@@ -70,7 +70,7 @@ def folder(root: Path, size: int | None, strict: bool = False, groups: str | Non
     if size is not None and size < 1:
         raise RequestError(f"size is {size}: give the side of the images in pixels, at least 1")
     if groups is not None and not isinstance(groups, str):
-        raise RequestError("groups of a folder are told by the names of its files: give the separator they end with")
+        raise RequestError("groups of a folder are read from its file names: give the separator after the group")
     notes: list[str] = []
     places = splits(root)
     beside(root, places, notes)
@@ -130,7 +130,7 @@ def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
         others += len(files) - len(pictures)
         strange += len(pictures) - len(images[place.name])
     if apart := sum(entry.suffix.lower() in SUFFIXES and entry.is_file() for entry in base.iterdir()):
-        notes.append(f"{apart} image{'s' * (apart > 1)} in {printable(base.name)} left alone: in no class folder.")
+        notes.append(f"{apart} image{'s' * (apart > 1)} in {printable(base.name)} ignored: in no class folder.")
     if not any(images.values()):
         raise RequestError(f"{base} holds no images: {LAYOUT}")
     for name, paths in images.items():
@@ -140,10 +140,10 @@ def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
             )
     if strange:
         notes.append(
-            f"{strange} images in {printable(base.name)} are not files (FIFOs, links to nothing) and were left alone."
+            f"{strange} images in {printable(base.name)} are not files (FIFOs, broken links) and were ignored."
         )
     if others:
-        notes.append(f"{others} file{'s' * (others > 1)} in {printable(base.name)} left alone: not {KINDS}.")
+        notes.append(f"{others} file{'s' * (others > 1)} in {printable(base.name)} ignored: not {KINDS}.")
     return [Found(part, name, path) for name, paths in images.items() for path in paths]
 
 

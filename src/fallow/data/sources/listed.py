@@ -96,7 +96,7 @@ def _parts_of(path: Path, cells: dict[str, Any], files: Sequence[str], meant: se
     found = [PART_OF.get(name, "") for name in first]
     if not all(found) or "train" not in found:
         return ["train"] * len(files)
-    notes.append(f"The parts are those of the folders {', '.join(f'{name}/' for name in dict.fromkeys(first))}.")
+    notes.append(f"The parts are taken from the folders {', '.join(f'{name}/' for name in dict.fromkeys(first))}.")
     return found
 
 
@@ -119,9 +119,10 @@ def _file_column(path: Path, cells: Cells) -> str:
         raise RequestError(f"the first line of {path} names an image, {name}: write a line of names above it")
     gone = [row for row, cell in enumerate(cells[name], 1) if not (root / cell).is_file()]
     if gone:
-        others = f", nor are {len(gone) - 1} others" if len(gone) > 1 else ""
+        more = len(gone) - 1
+        others = f", nor {'are' if more > 1 else 'is'} {more} other{'s' * (more > 1)}" if more else ""
         raise RequestError(
-            f"row {gone[0]} of {path} names {cells[name][gone[0] - 1]!r}, which is no file in {root}{others}: "
+            f"row {gone[0]} of {path} names {cells[name][gone[0] - 1]!r}, which is not a file in {root}{others}: "
             "give their paths from there, or leave these rows out"
         )
     return name
@@ -133,9 +134,10 @@ def _uneven(path: Path, files: Sequence[str]) -> list[str]:
     there = {file for place in {file.parent for file in named} for file in place.iterdir() if _visible(file)}
     found = []
     if twice := len(files) - len(named):
-        found.append(f"{twice} of the rows in {path.name} name a file again: every row counts as an example.")
+        rows = f"{twice} rows repeat" if twice > 1 else "1 row repeats"
+        found.append(f"{rows} a file name in {path.name}: every row counts as an example.")
     if others := len(there - named):
-        found.append(f"{others} image{'s' * (others > 1)} beside those that {path.name} names left alone.")
+        found.append(f"{others} image{'s' * (others > 1)} ignored: not listed in {path.name}.")
     return found
 
 

@@ -88,7 +88,7 @@ def _beside(root: Path, places: dict[str, tuple[Path, Path]]) -> list[str]:
     *first, last = (f"{entry.name}/" for entry in folders_in(root) if entry in used)
     known = f"{', '.join(first)} and {last}" if first else last
     others = [entry.name for entry in folders_in(root) if entry not in used]
-    return [f"Beside {known}, {', '.join(others)} left alone."] if others else []
+    return [f"Ignored beside {known}: {', '.join(others)}."] if others else []
 
 
 def _mask(path: Path, of: Path, size: tuple[int, int]) -> np.ndarray:

@@ -72,10 +72,10 @@ def _parts(path: Path, archive: Any, target: str | None, as_: str | None, groups
     parts = from_arrays(pairs, names=listed_names, target=target, as_=as_)
     if belonging := _groups(path, archive, found, groups, pairs):
         parts.groups = numbered(belonging)
-        parts.notes.append(f"What is of one group stays together: {int(parts.groups['train'].max()) + 1} groups.")
+        parts.notes.append(f"Examples of a group stay together: {int(parts.groups['train'].max()) + 1} groups.")
     elif beside := _beside(archive, keys, pairs["train"][1]):
         parts.notes.append(
-            f"{beside} in {path.name} is left alone: if it says what belongs together (a patient, a recording), "
+            f"{beside} in {path.name} is ignored: if it says what belongs together (a patient, a recording), "
             f"add --groups {beside}."
         )
     return parts
@@ -153,7 +153,7 @@ def examples_of(path: Path, archive: Any, found: dict[str, str], key: str) -> An
     others = _read(path, archive, twin)
     if others.shape != x.shape or not is_text(others):
         raise RequestError(
-            f"{key} and {twin} in {path} are no pairs of texts: {x.dtype} {x.shape} and {others.dtype} {others.shape}"
+            f"{key} and {twin} in {path} are not pairs of texts: {x.dtype} {x.shape} and {others.dtype} {others.shape}"
         )
     return np.stack([x, others], 1)
 

@@ -61,7 +61,7 @@ def beside(root: Path, places: dict[str, Path], notes: list[str]) -> None:
     """Say which folders lie beside those of the parts."""
     if root not in places.values() and (others := [p.name for p in folders_in(root) if p not in places.values()]):
         known = ", ".join(f"{base.name}/" for base in places.values())
-        notes.append(f"Beside {known}, {', '.join(map(printable, others))} left alone.")
+        notes.append(f"Ignored beside {known}: {', '.join(map(printable, others))}.")
 
 
 def refuse_parts_below(classes: list[Path]) -> None:

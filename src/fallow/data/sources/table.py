@@ -132,7 +132,7 @@ def _columns(
         why = " ".join(said) or "the table has only its target"
         raise RequestError(f"no column is left to learn from: {why}{words}")
     if as_ is None and (prose := sentences(plain)):
-        said.append(f"Texts, as in {prose[0]!r}, are not learned from: --as texts learns from them alone.")
+        said.append(f"Texts, as in {prose[0]!r}, are not used: --as texts learns from texts alone.")
     return table, (), said
 
 
@@ -158,13 +158,13 @@ def parted(path: Path, cells: dict[str, Any], meant: set[Any], notes: list[str])
         words = [cell.strip().lower() for cell in cells[name]]
         if strange := [cell for cell, word in zip(cells[name], words, strict=True) if word not in PART_OF]:
             if len(strange) < len(words):
-                notes.append(f"The column {name!r} holds {strange[0]!r}, too, and is not taken for the parts.")
+                notes.append(f"The column {name!r} also holds {strange[0]!r}, so the parts are not taken from it.")
             continue
         found = [PART_OF[word] for word in words]
         if "train" not in found:
             raise RequestError(f"the column {name!r} of {path} is train in no row: write train for some")
         del cells[name]
-        notes.append(f"The parts are those of the column {name!r}.")
+        notes.append(f"The parts are taken from the column {name!r}.")
         return found
     return None
 
@@ -173,7 +173,7 @@ def apart(belonging: Sequence[str], notes: list[str]) -> NDArray[Any]:
     """The groups of rows; a row that has none is one of its own, which is said."""
     found = [cell if cell.strip().lower() not in GAPS else f"\0{i}" for i, cell in enumerate(belonging)]
     if alone := sum(cell.startswith("\0") for cell in found):
-        notes.append(f"{alone} row{'s' * (alone > 1)} without a group: each is kept as one of its own.")
+        notes.append(f"{alone} row{'s' * (alone > 1)} without a group: each is a group of its own.")
     return np.asarray(found)
 
 

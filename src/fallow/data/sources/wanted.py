@@ -86,7 +86,9 @@ def answers(path: Path, columns: Cells, kind: str | None, how: dict[str, str]) -
         for name, values in zip(columns, found.y.reshape(len(found.rows), -1).T, strict=True):
             if len(np.unique(values)) < 2:
                 same = columns[name][found.rows[0]]
-                raise RequestError(f"the column {name!r} of {path} is {same!r} in all rows: nothing is to predict")
+                raise RequestError(
+                    f"the column {name!r} of {path} is {same!r} in all rows: there is nothing to predict"
+                )
     if absent := len(next(iter(columns.values()))) - len(found.rows):
         lacking = sorted({cell or "empty" for column in columns.values() for cell in column if cell.lower() in gaps})
         counted = f"{absent} row{'s' * (absent > 1)} without {' or '.join(map(repr, columns))} ({', '.join(lacking)})"
@@ -118,7 +120,9 @@ def _labelled(name: str, column: Sequence[str], kind: str | None) -> tuple[Answe
     gaps = GAPS - WORDS - {""}  # no label at all is an answer
     rows = [row for row, cell in enumerate(column) if cell.lower() not in gaps]
     names, y = several_labels([column[row] if column[row].lower() not in WORDS else "" for row in rows])
-    notes = [f"{name!r} holds several labels in a cell ({min(several, key=len)}): {name}:classes says otherwise."]
+    notes = [
+        f"{name!r} holds several labels in a cell ({min(several, key=len)}); for classes: --target {name}:classes."
+    ]
     if none := int((y.sum(1) == 0).sum()):
         notes.append(f"{none} row{'s' * (none > 1)} of {name!r} {'have' if none > 1 else 'has'} none of the labels.")
     return Answers(y, rows, "labels", names, notes), gaps
@@ -162,7 +166,7 @@ def _alike(name: str, classes: list[str]) -> list[str]:
     for each in classes:
         alike.setdefault(each.casefold(), []).append(each)
     return [
-        f"{' and '.join(map(repr, some))} in {name!r} are taken for two classes: write them alike if they are one."
+        f"{' and '.join(map(repr, some))} in {name!r} are treated as two classes: spell them alike if they are one."
         for some in alike.values()
         if len(some) > 1
     ]
@@ -175,7 +179,7 @@ def _gaps(name: str, answers: Sequence[str], kind: str | None, way: str) -> tupl
         return GAPS, []
     counts = Counter(answer for answer in answers if answer.lower() in WORDS)
     return GAPS - WORDS, [
-        f"{word!r} in {count} row{'s' * (count > 1)} of {name!r} is taken for a class."
+        f"{word!r} in {count} row{'s' * (count > 1)} of {name!r} is treated as a class."
         for word, count in counts.items()
     ]
 
@@ -187,7 +191,10 @@ def _measured(name: str, y: NDArray[Any], kind: str | None) -> list[str]:
     values, counts = np.unique(y, return_counts=True)
     if len(values) <= MANY or counts.min() >= SPLIT:
         return []
-    return [f"{name!r} has {len(values):,} different values and is taken for a number ({name}:classes says otherwise)."]
+    return [
+        f"{name!r} has {len(values):,} different values and is treated as a number; "
+        f"for classes: --target {name}:classes."
+    ]
 
 
 def _read(name: str, answers: Sequence[str], there: list[int], kind: str | None, way: str) -> NDArray[Any]:

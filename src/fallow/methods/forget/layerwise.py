@@ -57,7 +57,7 @@ class LW(Method):
         rounds, rest = divmod(ctx.clock.generations, self.repeats)
         if rest:
             raise RequestError(
-                f"{ctx.clock.generations} generations are no multiple of repeats={self.repeats}: "
+                f"{ctx.clock.generations} generations are not a multiple of repeats={self.repeats}: "
                 f"ask for {self.repeats * (rounds + 1)}"
             )
         blocks = ctx.partition.blocks
