@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from fallow.base.errors import RequestError
 from fallow.data.tasks import Sinusoid
-from fallow.reproduce import fewshot_images, l2f_leo, l2f_sinusoid
+from fallow.reproduce import fewshot_images, l2f_leo, l2f_sinusoid, stored
 from fallow.reproduce.runs import reproduce
 from fallow.reproduce.stacked_tasks import train
 from fallow.training.meta import fewshot
@@ -60,20 +61,32 @@ def test_accuracies_are_those_of_unseen_classes_with_their_intervals(few_images:
     rows = {(c.row, c.column): c for c in table.cells}
     assert {column for _, column in rows} == {f"5-shot, {kind}" for kind in ("transductive", "inductive")}
     assert ("Prototypical network", "5-shot, transductive") not in rows  # its norms have learned their statistics
-    gain = rows["L2F − MAML, by seed", "5-shot, transductive"]
+    gain = rows["L2F − MAML", "5-shot, transductive"]
     assert gain.paper == 3.78
     means = [rows[row, "5-shot, transductive"].ours for row in ("L2F", "MAML")]
     assert gain.ours == pytest.approx(means[0] - means[1], abs=1e-3)
-    assert ("L2F − L2F, constant γ, by seed", "5-shot, transductive") in rows
-    told = [
-        line for line in table.remarks if line.startswith("Prototypical network, 5-shot, inductive (protonet, 2 it")
-    ]
-    assert len(told) == 1
-    assert f"{rows['Prototypical network', '5-shot, inductive'].ours:.2f} % [" in told[0]
-    assert "; over seeds " in told[0]
+    assert ("L2F − L2F, constant γ", "5-shot, transductive") in rows
+    assert rows["L2F − MAML: ± over episodes", "5-shot, transductive"].seeds == 2
+    assert sum("Prototypical network (protonet, 2 iterations of 2 tasks)" in line for line in table.remarks) == 1
     tasks = fewshot_images.tasks_of("cifar-fs", *fewshot_images.sources("l2f-cifarfs", few_images), 1)
     wanted = json.loads((few_images / "cifar100_fewshot_splits.json").read_text())["splits"]["cifar-fs"]
     assert tasks.describe()["splits"] == wanted
+
+
+def test_half_of_an_interval_over_episodes_is_students() -> None:
+    ours, theirs = [60.0, 72.0, 48.0, 80.0], [52.0, 60.0, 56.0, 68.0]
+    gaps = [a - b for a, b in zip(ours, theirs, strict=True)]
+    low, high = stats.ttest_1samp(gaps, 0).confidence_interval()
+    assert fewshot_images.half_width(ours, theirs) == pytest.approx((high - low) / 2)
+
+
+def test_tables_of_one_seed_each_are_pooled_as_one_of_both(few_images: Path, tmp_path: Path) -> None:
+    both = reproduce("l2f-cifarfs", tmp_path / "both", seeds=2, data_dir=few_images, workers=1)
+    first = reproduce("l2f-cifarfs", tmp_path / "each", seeds=1, data_dir=few_images, workers=1)
+    second = reproduce("l2f-cifarfs", tmp_path / "each", seed=1, seeds=1, data_dir=few_images, workers=1)
+    for one, other in zip(stored.pooled(first, second).cells, both.cells, strict=True):
+        assert (one.row, one.column, one.seeds) == (other.row, other.column, 2)
+        assert (one.ours, one.spread) == pytest.approx((other.ours, other.spread), abs=2e-3)
 
 
 def few(draw: np.random.Generator, classes: int, each: int, *shape: int) -> tuple[np.ndarray, np.ndarray]:

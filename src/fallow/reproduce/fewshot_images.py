@@ -22,12 +22,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
 from fallow.base.errors import RequestError
 from fallow.data.tasks import Tasks
 from fallow.data.tasks.load import load_tasks, named_files
-from fallow.evaluate.statistics import interval, paired
+from fallow.evaluate.statistics import paired
 from fallow.experiment import heed
 from fallow.reproduce.runs import Runs
 from fallow.reproduce.seal_tables import direction
@@ -41,6 +42,11 @@ VALIDATION = 100
 LOOKS = 5  # at validation, whose best weights are kept
 CONTROL = "L2F, constant γ"
 TOGETHER, ALONE = "transductive", "inductive"
+HALF = "± over episodes"  # the row that says how far 600 episodes can tell
+SAYS = (
+    f"Differences: their deviation is over seeds, on the same episodes; “{HALF}” is half of Student's 95 % interval "
+    "for the networks of one seed, on new episodes."
+)
 
 
 class Way(NamedTuple):
@@ -50,6 +56,10 @@ class Way(NamedTuple):
     iterations: int
     meta_batch: int = 4
     train_ways: int | None = None
+
+    def __str__(self) -> str:
+        tasks = f"{self.meta_batch} task{'s' * (self.meta_batch > 1)}"
+        return f"({self.method}, {self.iterations:,} iterations of {tasks})"
 
 
 @dataclass(frozen=True)
@@ -144,7 +154,7 @@ def accuracies(
 
 
 def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
-    """The table: every method's accuracy, with intervals over the episodes and over the seeds."""
+    """The table: every method's accuracy, and what L2F is ahead, over the seeds and over the episodes."""
     known, plan = PLANS[name]
     images, splits = sources(name, data_dir)
     jobs = {
@@ -155,39 +165,40 @@ def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     }
     at, done = each(accuracies, jobs)
     cells: list[Cell] = []
-    counted = f"{len(done)} seed{'s' * (len(done) > 1)}, {EPISODES} held-out episodes"
-    remarks = [
-        f"{MODEL}, 5-way with 5 queries a class, {counted}. "
-        "95 % intervals are Student's: over the episodes, of the mean over the seeds; and over the seeds."
-    ]
     for shots in plan.shots:
-        columns = {kind: f"{shots}-shot, {kind}" for kind in (TOGETHER, ALONE)}
-        episodes: dict[tuple[str, str], list[float]] = {}
-        means: dict[tuple[str, str], list[float]] = {}
-        for row, way in plan.ways.items():
-            for kind, column in columns.items():
-                if kind not in at[row, shots, done[0]]:
-                    continue
-                runs = [at[row, shots, seed][kind] for seed in done]
-                means[row, kind] = [sum(scores) / len(scores) for scores in runs]
-                episodes[row, kind] = [sum(scores) / len(done) for scores in zip(*runs, strict=True)]
-                cells.append(cell(row, column, None, means[row, kind], 0.0))
-                count = f"{way.iterations:,} iterations of {way.meta_batch} task{'s' * (way.meta_batch > 1)}"
-                over = [shown(interval(episodes[row, kind])), shown(interval(means[row, kind]))][: 1 + (len(done) > 1)]
-                remarks.append(f"{row}, {column} ({way.method}, {count}): {'; over seeds '.join(over)}")
+        at_hand = {
+            (row, kind): [scores[kind] for seed in done if kind in (scores := at[row, shots, seed])]
+            for row in plan.ways
+            for kind in (TOGETHER, ALONE)
+        }
+        for (row, kind), runs in at_hand.items():
+            if runs:
+                cells.append(cell(row, f"{shots}-shot, {kind}", None, [mean(scores) for scores in runs], 0.0))
         for other in ("MAML", CONTROL):
-            gap = paired(episodes["L2F", TOGETHER], episodes[other, TOGETHER])
-            if gap is not None:
-                found = f"{gap.mean:+.2f} points [{gap.low:+.2f}, {gap.high:+.2f}]"
-                remarks.append(f"L2F − {other}, {columns[TOGETHER]}, on the same episodes: {found}")
-            if len(done) > 1:
-                gains = [a - b for a, b in zip(means["L2F", TOGETHER], means[other, TOGETHER], strict=True)]
-                paper = plan.gains.get(shots) if other == "MAML" else None
-                cells.append(direction(f"L2F − {other}, by seed", columns[TOGETHER], paper, gains))
+            paper = plan.gains.get(shots) if other == "MAML" else None
+            ours, theirs = at_hand["L2F", TOGETHER], at_hand[other, TOGETHER]
+            cells += ahead("L2F", other, f"{shots}-shot, {TOGETHER}", ours, theirs, paper)
+    remarks = [
+        f"{MODEL}, 5-way with 5 queries a class, {EPISODES} held-out episodes, the same for all methods and seeds. "
+        + SAYS,
+        "Trained by: " + "; ".join(f"{row} {way}" for row, way in plan.ways.items()) + ".",
+    ]
     return Table(name, plan.paper, cells, remarks=[*remarks, *filter(None, [plan.remark])])
 
 
-def shown(found: tuple[float, float | None, float | None]) -> str:
-    """An estimate and its interval."""
-    mean, low, high = found
-    return f"{mean:.2f} %" if low is None or high is None else f"{mean:.2f} % [{low:.2f}, {high:.2f}]"
+def ahead(
+    row: str, other: str, column: str, ours: list[list[float]], theirs: list[list[float]], paper: float | None = None
+) -> list[Cell]:
+    """What one row is ahead of another, by seed and episode, and how far the episodes of a seed can tell."""
+    pairs = list(zip(ours, theirs, strict=True))
+    found = [direction(f"{row} − {other}", column, paper, [mean(a) - mean(b) for a, b in pairs])]
+    halves = [half for a, b in pairs if (half := half_width(a, b)) is not None]
+    if len(halves) == len(pairs):
+        found.append(cell(f"{row} − {other}: {HALF}", column, None, halves, 0.0))
+    return found
+
+
+def half_width(ours: list[float], theirs: list[float]) -> float | None:
+    """Half of the 95 % interval over episodes of what one network is ahead of the other, on the same episodes."""
+    gap = paired(ours, theirs)
+    return None if gap is None else (gap.high - gap.low) / 2

@@ -12,15 +12,14 @@ episodes of classes that neither has seen. All are inductive: the features' norm
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import mean
 
 from safetensors.torch import save_file
 
-from fallow.evaluate.statistics import interval, paired
 from fallow.experiment import heed
-from fallow.reproduce.fewshot_images import MODEL, shown, sources, tasks_of
+from fallow.reproduce.fewshot_images import MODEL, SAYS, ahead, sources, tasks_of
 from fallow.reproduce.runs import Runs
-from fallow.reproduce.seal_tables import direction
-from fallow.reproduce.table import Cell, Table, cell
+from fallow.reproduce.table import Table, cell
 from fallow.training.meta import fewshot
 
 SEEDS = 3
@@ -53,21 +52,9 @@ def run(name: str, seeds: range, data_dir: Path | None, each: Runs) -> Table:
     """The table: every row's accuracy, and what L2F adds to LEO."""
     images, splits = sources(TABLE, data_dir)
     at, done = each(accuracies, {("LEO", seed): (images, splits, seed) for seed in seeds})
-    cells: list[Cell] = []
-    remarks = [f"{MODEL}, 5-way {SHOTS}-shot, {ITERATIONS:,} iterations of 4 tasks, {len(done)} seeds."]
-    means: dict[str, list[float]] = {}
-    episodes: dict[str, list[float]] = {}
-    for row in (BODY, *METHODS):
-        runs = [at["LEO", seed][row] for seed in done]
-        means[row] = [sum(scores) / len(scores) for scores in runs]
-        episodes[row] = [sum(scores) / len(done) for scores in zip(*runs, strict=True)]
-        cells.append(cell(row, "accuracy", None, means[row], 0.0))
-        remarks.append(f"{row}, over the episodes: {shown(interval(episodes[row]))}")
+    by_seed = {row: [at["LEO", seed][row] for seed in done] for row in (BODY, *METHODS)}
+    cells = [cell(row, "accuracy", None, [mean(scores) for scores in runs], 0.0) for row, runs in by_seed.items()]
     for other in ("LEO", "LEO, constant γ"):
-        if (gap := paired(episodes["LEO+L2F"], episodes[other])) is not None:
-            by = f"{gap.mean:+.2f} points [{gap.low:+.2f}, {gap.high:+.2f}]"
-            remarks.append(f"LEO+L2F − {other} on the same episodes: {by}")
-        if len(done) > 1:
-            gains = [a - b for a, b in zip(means["LEO+L2F"], means[other], strict=True)]
-            cells.append(direction(f"LEO+L2F − {other}, by seed", "accuracy", None, gains))
+        cells += ahead("LEO+L2F", other, "accuracy", by_seed["LEO+L2F"], by_seed[other])
+    remarks = [f"{MODEL}, 5-way {SHOTS}-shot, {ITERATIONS:,} iterations of 4 tasks. {SAYS}"]
     return Table(name, "L2F, supplement, section E.1", cells, remarks=remarks)
