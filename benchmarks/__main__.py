@@ -21,6 +21,7 @@ NAMES = {
     "transfer": "few-shot episodes in the span of their supports against a loop of SGD (four minutes)",
     "tables": "csv files: the best network against the best yardstick, predict against what was recorded (8 minutes)",
     "signals": "made signals: what fit does by itself against k-NN and an scnn (four minutes)",
+    "volumes": "made volumes: what fit does by itself against the best yardstick and an mlp (five minutes)",
     "augment": "strong and weak augmentation against Pillow, and a meta-update against a step (a minute)",
     "diagnose": "the largest eigenvalue against PyHessian, neighbours against scikit-learn (four minutes)",
     "labels": "what twice the labels would bring, forecast and measured (four minutes)",

@@ -139,6 +139,14 @@ def test_what_is_known_of_masks_decides_too() -> None:
     assert "2 classes of pixels" in data.understood()
 
 
+def test_a_printed_data_set_is_a_line() -> None:
+    data = load((X, np.array(["bee", "ant", "wasp"])[Y % 3]))
+    assert repr(data).startswith("Data(")
+    assert "3 classes (ant, bee, wasp), " in repr(data)
+    sizes = "×".join(map(str, data.train.x.shape))
+    assert repr(data.train) == f"Examples(x: uint8 {sizes}, y: int64 {len(data.train)})"
+
+
 def test_parts_of_two_scales_are_refused() -> None:
     standardised = (X - X.mean()) / X.std()
     for train, test in (

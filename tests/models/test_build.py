@@ -10,7 +10,7 @@ from fallow.base.spec import parse
 from fallow.models import MODELS, build, default
 
 IMAGES = ("scnn", "vgg16", "mobilenet", "resnet18", "resnet50", "wideresnet", "conv4", "resnet12", "lite0", "unet")
-SHAPES = {"mlp": (3, 8), "resnet1d": (3, 20), "autoencoder3d": (1, 8, 8, 8), "bag": (2, 40)}
+SHAPES = {"mlp": (3, 8), "resnet1d": (3, 20), "resnet3d": (2, 20, 8, 4), "autoencoder3d": (1, 8, 8, 8), "bag": (2, 40)}
 SHAPES |= dict.fromkeys(IMAGES, (3, 16, 16))
 DENSE = {"unet": nn.Conv2d, "autoencoder3d": nn.ConvTranspose3d}  # their heads: a class for every pixel
 NARROW = {
@@ -23,6 +23,7 @@ NARROW = {
     "wideresnet": {"depth": 10, "widen": 1},
     "conv4": {"width": 4},
     "resnet1d": {"width": 4, "dense": 16},
+    "resnet3d": {"width": 4, "dense": 16},
     "resnet12": {"width": 4},
     "lite0": {"pretrained": False},
     "unet": {"width": 4},
@@ -31,7 +32,16 @@ NARROW = {
 }
 NORMED = {"lite0": "batch", "bag": "none"}  # what others have there is not to be chosen
 BLOCKS = {"mlp": 2, "scnn": 5, "vgg16": 15, "mobilenet": 7, "resnet18": 8, "resnet50": 16, "wideresnet": 3}
-BLOCKS |= {"conv4": 4, "resnet1d": 5, "resnet12": 4, "lite0": 17, "unet": 5, "autoencoder3d": 5, "bag": 2}
+BLOCKS |= {
+    "conv4": 4,
+    "resnet1d": 5,
+    "resnet3d": 5,
+    "resnet12": 4,
+    "lite0": 17,
+    "unet": 5,
+    "autoencoder3d": 5,
+    "bag": 2,
+}
 
 
 def narrow(name: str, **options) -> nn.Module:

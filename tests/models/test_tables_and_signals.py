@@ -42,3 +42,21 @@ def test_a_signal_network_by_hand() -> None:
         build("resnet1d", shape=(2, 15), classes=3)
     with pytest.raises(RequestError, match="resnet1d cannot take shape"):
         build("resnet1d", shape=(1, 28, 28), classes=3)
+
+
+def test_a_volume_network_by_hand() -> None:
+    """Every axis has about 16 positions after the first convolution, no voxel is stepped over, a block is a sum."""
+    torch.manual_seed(0)
+    model = build("resnet3d:width=4", shape=(1, 64, 30, 16), classes=3).eval()
+    assert model.conv1.conv.stride == (4, 2, 1)
+    assert all(side >= stride for side, stride in zip(model.conv1.conv.kernel_size, (4, 2, 1), strict=True))
+    first = model.conv1(torch.randn(5, 1, 64, 30, 16))
+    assert first.shape == (5, 4, 16, 15, 16)
+    one = model.block1(first)
+    assert torch.equal(one, torch.relu(model.block1.steps(first) + first))
+    last = model.block3(model.block2(one))
+    assert last.shape == (5, 16, 4, 4, 4)
+    means = last.view(5, 16, 2, 2, 2, 2, 2, 2).mean((3, 5, 7)).flatten(1)
+    torch.testing.assert_close(model.dense(last), model.dense[2:](means))
+    with pytest.raises(RequestError, match="volumes should have 4 voxels a side"):
+        build("resnet3d", shape=(1, 8, 3, 8), classes=3)

@@ -28,6 +28,7 @@ SHAPES = {
     "short signals": (2, 10),
     "tables": (7,),
     "wide tables": (300,),
+    "volumes": (1, 8, 9, 10),
     "other": (1, 3, 3),
 }
 
@@ -45,7 +46,19 @@ def test_every_row_is_a_network_and_settings_that_fit(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [(3, 4, 4), (1, 8, 8), (4, 8, 200), (3, 16, 64), (1, 4), (12, 5000), (1, 64, 64), (3, 224, 224)]
+    "shape",
+    [
+        (3, 4, 4),
+        (1, 8, 8),
+        (4, 8, 200),
+        (3, 16, 64),
+        (1, 4),
+        (12, 5000),
+        (1, 64, 64),
+        (3, 224, 224),
+        (1, 28, 28, 28),
+        (2, 4, 64, 64),
+    ],
 )
 @pytest.mark.parametrize(("n", "classes"), [(20, 2), (500, 60), (200_000, 10)])
 def test_any_data_have_a_recipe_of_bounded_length(shape: tuple[int, ...], n: int, classes: int) -> None:

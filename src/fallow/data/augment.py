@@ -17,7 +17,7 @@ from fallow.base.errors import RequestError, unknown
 
 POLICIES = {
     "none": "the examples as they are",
-    "flip": "mirror an image left to right, every other time",
+    "flip": "mirror an image or a volume left to right, every other time",
     "crop": "shift by up to an eighth of the size (at most 4 pixels; a long signal by a sixteenth), zeros move in",
     "flip+crop": "both",
     "reflect": "shift as crop does, the image's edge is mirrored in",
@@ -34,7 +34,7 @@ class Moves:
     """What happens to each example of a batch; index it to get the moves of a slice."""
 
     flip: Tensor | None = None  # mirror this one?
-    start: Tensor | None = None  # where the window begins in the padded example: n × (1 or 2) axes
+    start: Tensor | None = None  # where the window begins in the padded example: n × its axes
     margin: int = 0  # on each side
     mirrored: bool = False  # what the margin shows: the edge of the example, or zeros
     centre: Tensor | None = None  # n × 2, of a square that is cut out, as shares of the height and the width
@@ -56,13 +56,15 @@ def resolve(policy: str, shape: Sequence[int]) -> str:
         raise unknown("augmentation", policy, POLICIES)
     if policy == "auto":
         return "crop" if len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= 16 else "none"
-    if "flip" in policy and len(shape) != 3:
-        raise RequestError(f"augment={policy} mirrors images, but an example has shape {tuple(shape)}: use none")
+    if "flip" in policy and len(shape) not in (3, 4):
+        raise RequestError(
+            f"augment={policy} mirrors images and volumes, but an example has shape {tuple(shape)}: use none"
+        )
     if "cutout" in policy and len(shape) != 3:
         raise RequestError(f"augment={policy} cuts squares out, but an example has shape {tuple(shape)}: use crop")
-    if ("crop" in policy or "reflect" in policy) and len(shape) not in (2, 3):
+    if ("crop" in policy or "reflect" in policy) and len(shape) not in (2, 3, 4):
         raise RequestError(
-            f"augment={policy} shifts images or signals, but an example has shape {tuple(shape)}: use none"
+            f"augment={policy} shifts images, signals and volumes, but an example has shape {tuple(shape)}: use none"
         )
     return policy
 

@@ -25,7 +25,7 @@ PARTS = {"train": "training", "val": "validation", "test": "testing", "unlabelle
 HELD = ("targets", "data", "samples")  # where Datasets often keep what they hold
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Examples:
     """Labelled examples in memory.
 
@@ -64,12 +64,15 @@ class Examples:
     def __len__(self) -> int:
         return len(self.y)
 
+    def __repr__(self) -> str:
+        return f"Examples(x: {_form(self.x)}, y: {_form(self.y)})"
+
     def subset(self, indices: Tensor) -> Examples:
         """The examples at ``indices``, copied."""
         return Examples(self.x[indices], self.y[indices])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Files(Dataset[tuple[Tensor, int]]):
     """Images too many for memory, decoded when they are asked for (see `fallow.data.images.decode`).
 
@@ -83,6 +86,9 @@ class Files(Dataset[tuple[Tensor, int]]):
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def __repr__(self) -> str:
+        return f"Files({len(self):,} images, decoded to {self.channels}×{self.size[0]}×{self.size[1]})"
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         path = self.paths[index]
@@ -114,7 +120,7 @@ def united(one: Part, other: Part) -> Part:
     raise RequestError("only examples that fallow loads can be put together: join your own Datasets yourself")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Data:
     """A data set in its parts, ready for `fallow.data.stream`.
 
@@ -145,6 +151,9 @@ class Data:
     def __post_init__(self) -> None:
         if self.target is None or self.target.kind == "classes":
             self.target = Classes(self.classes)
+
+    def __repr__(self) -> str:
+        return f"Data({self.name}: {self._counted()})"
 
     def normalisation(self) -> dict[str, Any] | None:
         """Mean, standard deviation and perhaps a size as plain values; None where examples are taken as they are."""
@@ -182,21 +191,27 @@ class Data:
         >>> Data("four", four, None, None, ["a", "b"], (1, 8, 8)).understood()
         '4 grey images of 8×8, 2 classes (a, b), 4 for training; not scaled; not augmented'
         """
-        sizes = self.sizes
-        labelled = [sizes[key] for key in ("train", "val", "test")]
-        count = f"{sum(filter(None, labelled)):,} " * (None not in labelled)
-        held = isinstance(self.train, Examples | Files)
         if self.texts:
-            return f"{count}{'texts' if self.shape[0] == 1 else 'pairs of texts'}, " + ", ".join(
-                [wanted(self.target), *(f"{sizes[key]:,} for {word}" for key, word in PARTS.items() if sizes.get(key))]
-            )
-        what = [f"{count}{kind(self.shape, equal_channels(self.train))}", wanted(self.target)]
-        what += [f"{sizes[key]:,} for {word}" for key, word in PARTS.items() if sizes.get(key)]
+            return self._counted()
+        held = isinstance(self.train, Examples | Files)
         return "; ".join([
-            ", ".join(what),
+            self._counted(),
             "scaled inside the model" if self.mean is not None or self.table is not None else "not scaled",
             MOVES[self.policy(augment)] if held else "augmented by the Dataset alone",
         ])  # fmt: skip
+
+    def _counted(self) -> str:
+        """How many examples of what there are, what is learned, and the size of each part."""
+        sizes = self.sizes
+        labelled = [sizes[key] for key in ("train", "val", "test")]
+        count = f"{sum(filter(None, labelled)):,} " * (None not in labelled)
+        what = (
+            ("texts" if self.shape[0] == 1 else "pairs of texts")
+            if self.texts
+            else kind(self.shape, equal_channels(self.train))
+        )
+        parts = [f"{sizes[key]:,} for {word}" for key, word in PARTS.items() if sizes.get(key)]
+        return ", ".join([f"{count}{what}", wanted(self.target), *parts])
 
     def policy(self, augment: str) -> str:
         """How to augment: "auto" decided, by what the images show; in three equal channels they are grey."""
@@ -227,6 +242,10 @@ class Data:
             "notes": list(self.notes),
             "digest": together(self.classes, *map(digest, parts)),
         }
+
+
+def _form(values: Tensor) -> str:
+    return f"{str(values.dtype).removeprefix('torch.')} {'×'.join(map(str, values.shape))}"
 
 
 def equal_channels(part: Part) -> bool:

@@ -29,6 +29,7 @@ from fallow.models.mobilenet import MobileNet
 from fallow.models.pretrained import Report, learned, load_weights
 from fallow.models.resnet import resnet18, resnet50
 from fallow.models.resnet1d import ResNet1d
+from fallow.models.resnet3d import ResNet3d
 from fallow.models.resnet12 import ResNet12
 from fallow.models.scnn import SCNN
 from fallow.models.unet import UNet
@@ -70,6 +71,7 @@ MODELS: dict[str, ModelEntry] = {
     "mobilenet": ModelEntry(MobileNet, "eight depthwise separable convolutions in seven blocks, for images"),
     "resnet18": ModelEntry(resnet18, "eight basic residual blocks, for images"),
     "resnet1d": ModelEntry(ResNet1d, "four residual blocks of two convolutions and a dense layer, for signals"),
+    "resnet3d": ModelEntry(ResNet3d, "a strided convolution, three residual blocks and a dense layer, for volumes"),
     "conv4": ModelEntry(Conv4, "four convolutions with norm and pooling, the usual network of few-shot learning"),
     "resnet12": ModelEntry(ResNet12, "four residual blocks of three convolutions, few-shot learning's larger network"),
     "resnet50": ModelEntry(resnet50, "sixteen residual bottlenecks, for images"),

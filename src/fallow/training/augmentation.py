@@ -32,11 +32,11 @@ def choose(shape: Sequence[int], losses: Losses) -> tuple[str, str]:
     Shifts are tried against nothing, then mirroring beside the better of the two. The simpler one stays unless the
     other's loss on validation is lower by more than a standard error of their difference.
     """
-    if len(shape) not in (2, 3):
+    if len(shape) not in (2, 3, 4):
         return "none", f"{TRIED} were skipped: these examples cannot be shifted or mirrored."
     found = losses(["none", "crop"])
     best = "crop" if lower(found["crop"], found["none"]) else "none"
-    if len(shape) == 3:
+    if len(shape) > 2:
         mirrored = "flip+crop" if best == "crop" else "flip"
         found |= losses([mirrored])
         best = mirrored if lower(found[mirrored], found[best]) else best

@@ -56,6 +56,9 @@ resnet1d with eight means and no dense layer   95.9    72.8        97.0    90.4 
 k-NN has 84.5 of the places, 76.9 of the frequencies and .648 of the chirps. Without shifts the network with one mean
 had 34.4 of the heartbeats.
 
+Volumes, one seed: of 150 made ones of 24³ voxels (``python -m benchmarks volumes``) resnet3d learns to tell 93.7 %, an
+mlp 43.6 and k-NN 44.2 of three shapes; of adrenal glands (MedMNIST, 64³, 1,188 to train, 77 % of one class) 78.2 %.
+
 Numbers, RMSE in deviations of the target, two seeds, a quarter of the epochs (of chirps half as many for the first two
 columns); ``-``: the loss became infinite. At a rate that classes bear, the squared error of a head on 128 features
 after a norm is too steep, unless gradients are clipped.
@@ -101,6 +104,7 @@ from fallow.base.numbers import is_finite, require
 from fallow.core.method import Method
 from fallow.data import Data, Examples, Files
 from fallow.models.resnet1d import SHORTEST
+from fallow.models.resnet3d import SMALLEST
 
 GENERATIONS = 4  # of equal length; `long` has their epochs in one
 QUICK, LEAST = 4, 3  # times shorter, and the epochs that a generation keeps: with fewer nothing is learned again
@@ -136,6 +140,7 @@ TABLE = {
     "short signals":  RecipeRow("scnn:width=16,dense=128,norm=batch", 0.10, 48_000, (30, 200), 4),
     "tables":         RecipeRow("mlp:norm=batch,embed=8", 0.05, 48_000, (30, 200), 2, DECAYED),
     "wide tables":    RecipeRow("mlp:norm=batch", 0.05, 48_000, (30, 200), 2, DECAYED),
+    "volumes":        RecipeRow("resnet3d", 0.10, 48_000, (30, 200), 4),
     "texts":          RecipeRow("bag", 0.01, 48_000, (10, 40), 4, ADAM | {"weight_decay": 0.3}),
     "masks":          RecipeRow("unet", 0.01, 20_000, (30, 100), 8, {"augment": "auto"}),
     "other":          RecipeRow("mlp:norm=batch", 0.05, 48_000, (30, 200), 4, {"augment": "none"}),
@@ -158,6 +163,8 @@ def kind_of(shape: tuple[int, ...]) -> str:
         if min(shape[1:]) < 12:
             return "tiny images"
         return "grey images" if shape[0] == 1 else "colour images"
+    if len(shape) == 4 and min(shape[1:]) >= SMALLEST:
+        return "volumes"
     if len(shape) != 1:
         return "other"
     return "tables" if shape[0] <= WIDE else "wide tables"
