@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
 
@@ -51,3 +52,31 @@ def expect_shape(model: str, shape: Sequence[int], ranks: Sequence[int]) -> None
     if len(shape) not in ranks or min(shape, default=0) < 1:
         fitting = " or ".join(RANKS[rank] for rank in ranks)
         raise RequestError(f"{model} cannot take shape {tuple(shape)}: {fitting} would fit")
+
+
+class Residual(nn.Module):
+    """relu(x + F(x)) with two convolutions, the first of which may halve the sides."""
+
+    def __init__(
+        self, dims: int, c_in: int, c_out: int, stride: int, norm: str, kernels: tuple[int, int] = (3, 3)
+    ) -> None:
+        super().__init__()
+        first, second = kernels
+
+        def normed() -> nn.Module:
+            return norm_layer(norm, c_out, dims, known=("batch", "layer"))
+
+        self.steps = sequential(
+            conv1=CONV[dims](c_in, c_out, first, stride, padding=first // 2, bias=False),
+            norm1=normed(),
+            relu=nn.ReLU(),
+            conv2=CONV[dims](c_out, c_out, second, padding=second // 2, bias=False),
+            norm2=normed(),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or c_in != c_out:
+            self.shortcut = sequential(conv=CONV[dims](c_in, c_out, 1, stride, bias=False), norm=normed())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One residual step."""
+        return torch.relu(self.steps(x) + self.shortcut(x))

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError
 from fallow.models.base import Model
-from fallow.models.blocks import expect_shape, norm_layer, sequential
+from fallow.models.blocks import Residual, expect_shape, norm_layer, sequential
 
 WIDTHS, STRIDES = (1, 2, 4, 4), (1, 2, 2, 2)  # of the blocks
+KERNELS = (7, 5)  # samples of the two convolutions of a block
 PLACES = 8  # stretches of time whose means are kept apart
 SHORTEST = 16  # samples, of which three halvings leave two
-
-
-class Residual(nn.Module):
-    """relu(x + F(x)) with convolutions of 7 and 5 samples, the first of which may halve the length."""
-
-    def __init__(self, c_in: int, c_out: int, stride: int, norm: str) -> None:
-        super().__init__()
-
-        def normed() -> nn.Module:
-            return norm_layer(norm, c_out, 1, known=("batch", "layer"))
-
-        self.steps = sequential(
-            conv1=nn.Conv1d(c_in, c_out, 7, stride, padding=3, bias=False),
-            norm1=normed(),
-            relu=nn.ReLU(),
-            conv2=nn.Conv1d(c_out, c_out, 5, padding=2, bias=False),
-            norm2=normed(),
-        )
-        self.shortcut: nn.Module = nn.Identity()
-        if stride > 1 or c_in != c_out:
-            self.shortcut = sequential(conv=nn.Conv1d(c_in, c_out, 1, stride, bias=False), norm=normed())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """One residual step."""
-        return torch.relu(self.steps(x) + self.shortcut(x))
 
 
 class ResNet1d(Model):
@@ -67,7 +42,7 @@ class ResNet1d(Model):
             raise RequestError(f"resnet1d cannot take shape {tuple(shape)}: signals should have {SHORTEST} samples")
         channels = shape[0]
         for name, widen, stride in zip(self.blocks[:-1], WIDTHS, STRIDES, strict=True):
-            self.add_module(name, Residual(channels, width * widen, stride, norm))
+            self.add_module(name, Residual(1, channels, width * widen, stride, norm, KERNELS))
             channels = width * widen
         places = min(PLACES, -(-shape[1] // 8))
         self.dense = sequential(

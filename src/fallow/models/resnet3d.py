@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-import torch
+from math import prod
+
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError
 from fallow.models.base import Model
-from fallow.models.blocks import expect_shape, norm_layer, sequential
+from fallow.models.blocks import Residual, expect_shape, norm_layer, sequential
 
 WIDTHS, STRIDES = (1, 2, 4), (1, 2, 2)  # of the blocks
 COARSE = 16  # positions along an axis that the first convolution leaves, about
 PLACES = 2  # halves of each axis whose means are kept apart
 SMALLEST = 4  # voxels a side, of which two halvings leave one
-
-
-class Residual(nn.Module):
-    """relu(x + F(x)) with two convolutions of 3³ voxels, the first of which may halve the sides."""
-
-    def __init__(self, c_in: int, c_out: int, stride: int, norm: str) -> None:
-        super().__init__()
-
-        def normed() -> nn.Module:
-            return norm_layer(norm, c_out, 3, known=("batch", "layer"))
-
-        self.steps = sequential(
-            conv1=nn.Conv3d(c_in, c_out, 3, stride, padding=1, bias=False),
-            norm1=normed(),
-            relu=nn.ReLU(),
-            conv2=nn.Conv3d(c_out, c_out, 3, padding=1, bias=False),
-            norm2=normed(),
-        )
-        self.shortcut: nn.Module = nn.Identity()
-        if stride > 1 or c_in != c_out:
-            self.shortcut = sequential(conv=nn.Conv3d(c_in, c_out, 1, stride, bias=False), norm=normed())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """One residual step."""
-        return torch.relu(self.steps(x) + self.shortcut(x))
 
 
 class ResNet3d(Model):
@@ -69,23 +45,24 @@ class ResNet3d(Model):
             raise RequestError(
                 f"resnet3d cannot take shape {tuple(shape)}: volumes should have {SMALLEST} voxels a side"
             )
-        strides = [max(1, round(side / COARSE)) for side in shape[1:]]
-        kernel = [max(3, stride | 1) for stride in strides]  # odd, and no voxel is stepped over
+        strides = tuple(max(1, round(side / COARSE)) for side in shape[1:])
+        kernel = tuple(max(3, stride | 1) for stride in strides)  # odd, and no voxel is stepped over
+        padding = tuple(k // 2 for k in kernel)
         self.conv1 = sequential(
-            conv=nn.Conv3d(shape[0], width, kernel, strides, padding=[k // 2 for k in kernel], bias=False),
+            conv=nn.Conv3d(shape[0], width, kernel, strides, padding, bias=False),  # type: ignore[arg-type]
             norm=norm_layer(norm, width, 3, known=("batch", "layer")),
             relu=nn.ReLU(),
         )
         channels = width
         for name, widen, stride in zip(self.blocks[1:-1], WIDTHS, STRIDES, strict=True):
-            self.add_module(name, Residual(channels, width * widen, stride, norm))
+            self.add_module(name, Residual(3, channels, width * widen, stride, norm))
             channels = width * widen
-        left = [-(-side // (4 * stride)) for side, stride in zip(shape[1:], strides, strict=True)]
-        places = [min(PLACES, side) for side in left]
+        left = (-(-side // (4 * stride)) for side, stride in zip(shape[1:], strides, strict=True))
+        places = tuple(min(PLACES, side) for side in left)
         self.dense = sequential(
             pool=nn.AdaptiveAvgPool3d(places),
             flatten=nn.Flatten(),
-            linear=nn.Linear(channels * places[0] * places[1] * places[2], dense, bias=False),
+            linear=nn.Linear(channels * prod(places), dense, bias=False),
             norm=norm_layer(norm, dense, 0, known=("batch", "layer")),
             relu=nn.ReLU(),
         )
