@@ -89,8 +89,9 @@ def test_verdicts() -> None:
         "normal": "baseline", "long": "control", "llf": "better", "ema": "no different", "swa": "undecided",
         "lw": "worse", "seal": "failed",
     }  # fmt: skip
-    assert "would decide this" in setting.row("swa").remark
-    assert setting.row("llf").remark == ""
+    (advice,) = setting.advice  # of swa alone: the others are decided
+    assert advice.startswith("swa (about ")
+    assert advice.endswith(" more seeds would decide this)")
     assert setting.row("seal").estimate is None
     assert setting.row("seal").failed == dict.fromkeys(SEEDS, "the loss became NaN")
     assert setting.rows[0].method == "llf"  # the best on validation first
@@ -176,7 +177,7 @@ def test_what_came_later_is_exploratory_and_disturbs_nobody() -> None:
     for name in ("llf", "lw"):
         assert alone.row(name).standing == with_them.row(name).standing
     assert {row.method for row in with_them.rows if row.exploratory} == {"swa", "ema"}
-    assert with_them.row("swa").remark == "exploratory"
+    assert with_them.row("swa").judged == "better (exploratory)"
     assert "swa (exploratory) (+3.0 points)" in Findings([with_them], None, None).sentence
 
 

@@ -97,6 +97,8 @@ def _print(setting: Setting, comparison: Comparison) -> None:
             for i, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
         print("  ".join(cells).rstrip())
+    for sentence in setting.advice:
+        print(f"undecided: {sentence}")
 
 
 def _row(row: Row, seeds: int, shown: Shown) -> tuple[str, ...]:
@@ -116,7 +118,7 @@ def _row(row: Row, seeds: int, shown: Shown) -> tuple[str, ...]:
         *_calibrated(row.calibration),
         f"{row.passes:.0f}" if row.passes is not None else "",
         f"{row.seconds:.1f} s" if row.seconds is not None else "",
-        f"{row.verdict} ({row.remark})" if row.remark else row.verdict,
+        row.judged,
     )
 
 

@@ -84,10 +84,9 @@ class Row:
         return "undecided" if self.standing is None else self.standing.verdict
 
     @property
-    def remark(self) -> str:
-        """What belongs to the verdict: that it is exploratory, and what would decide what is undecided."""
-        advice = self.standing.advice if self.standing is not None else ""
-        return "; ".join(text for text in ("exploratory" if self.exploratory else "", advice) if text)
+    def judged(self) -> str:
+        """The verdict, and whether it is an exploratory one."""
+        return f"{self.verdict} (exploratory)" if self.exploratory else self.verdict
 
     @property
     def relearning(self) -> str:
@@ -121,6 +120,15 @@ class Setting:
     def name(self) -> str:
         """As a heading: the data set and the model."""
         return f"{self.data} · {self.model}"
+
+    @property
+    def advice(self) -> list[str]:
+        """What would decide what is undecided, each sentence once, with the methods that it is about."""
+        methods: dict[str, list[str]] = {}
+        for row in self.rows:
+            if row.standing is not None and row.standing.advice:
+                methods.setdefault(row.standing.advice, []).append(row.method)
+        return [f"{listed(names)} ({sentence})" for sentence, names in methods.items()]
 
     @property
     def overlap(self) -> float:

@@ -182,7 +182,7 @@ def verdict(row: Row, control: str | None = None) -> tuple[str, str]:
         return "missing", "not tested"
     if kind == "control" and row.method == control:
         return kind, "the control"
-    return kind, f"{kind} ({row.remark})" if row.remark else kind
+    return kind, row.judged
 
 
 def _facts(sections: Sequence[View], outcomes: Sequence[Runner], about: About) -> list[str]:

@@ -206,7 +206,7 @@ def advice(
     if overlap and first(0.0) is not None:
         return Advice(None, "more seeds cannot decide this; more test data can")
     if len(set(np.sign(mean).ravel())) > 1:
-        return Advice(None, "it stands between the controls, and more seeds would not change that")
+        return Advice(None, "between the controls; more seeds would not change that")
     return Advice(None, f"the difference is too small to be seen even with {FURTHEST:,} seeds")
 
 

@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 FILTERS = (
     words.capitalised, words.percent, words.p_value, words.count, words.duration, words.breakable, words.brief,
 )  # fmt: skip
+PIECES = ("heading", "box", "table", "said", "definitions", "code", "bullets")
 
 
 @dataclass(frozen=True)
@@ -71,5 +72,5 @@ def environment(folder: Path) -> jinja2.Environment:
         finalize=lambda value: words.clean(value) if type(value) is str else value,
     )
     made.filters |= {function.__name__: function for function in FILTERS} | {"joined": joined}
-    made.globals |= {name: getattr(pieces, name) for name in ("heading", "box", "table", "said", "definitions", "code")}
+    made.globals |= {name: getattr(pieces, name) for name in PIECES}
     return made
