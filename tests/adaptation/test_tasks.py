@@ -164,6 +164,19 @@ def test_bad_requests_say_what_would_be_right() -> None:
         load_tasks("nowhere.npz")
 
 
+def test_tables_and_texts_are_refused(tmp_path: Path) -> None:
+    """A network of images would read a text's bytes as numbers."""
+    (tmp_path / "tickets.csv").write_text("text,department\nno light,b\n")
+    with pytest.raises(RequestError, match="tickets.csv is a table: few-shot tasks need"):
+        load_tasks(tmp_path / "tickets.csv")
+    for name in "abcdefghij":
+        (tmp_path / "texts" / name).mkdir(parents=True)
+        for i in range(3):
+            (tmp_path / "texts" / name / f"{i}.txt").write_text(f"{name} is dark {i}")
+    with pytest.raises(RequestError, match="these are texts"):
+        load_tasks(tmp_path / "texts", ways=2)
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_arrays_are_read_as_everywhere(named: bool) -> None:
     x, y = labelled()

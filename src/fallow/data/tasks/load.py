@@ -20,6 +20,7 @@ from fallow.data.load import read
 from fallow.data.parts import Parts
 from fallow.data.sources.folder import folder
 from fallow.data.sources.places import folders_in, parts_in
+from fallow.data.sources.table import SUFFIXES as TABLES
 from fallow.data.tasks.base import SPLITS, Tasks
 from fallow.data.tasks.episodes import Episodes, carve
 from fallow.data.tasks.mixture import Mixture
@@ -124,6 +125,10 @@ def named_files(name: str, folder: Path) -> tuple[Path, str | None]:
 
 def _examples(path: Path, source: str, size: int | None, seed: int) -> tuple[Tensor, Tensor, list[str], Splits | None]:
     """All examples of all parts, their classes, and the class splits that the source has of its own."""
+    if path.suffix.lower() in TABLES:
+        raise RequestError(
+            f"{path} is a table: few-shot tasks need a .npz, or a folder with a folder of examples per class"
+        )
     halves = _halves(path, size)
     if halves is None:
         parts = read(path, source, size, False, "classes")
@@ -181,6 +186,8 @@ def _halves(path: Path, size: int | None) -> dict[str, Parts] | None:
 def _memory(part: Any) -> Examples:
     if not isinstance(part, Examples):
         raise RequestError("the images are too many for memory: give a smaller size")
+    if part.x.dtype in (torch.int8, torch.int64):
+        raise RequestError("these are texts: few-shot tasks are of images, signals, volumes or features")
     return part
 
 
