@@ -47,7 +47,7 @@ def test_the_verdict_table_and_the_paths(compare: Run) -> None:
     lines = out.splitlines()
     assert lines[1] == "digits · mlp:hidden=4"
     assert re.split(r"\s{2,}", lines[2]) == [
-        "method", "seeds", "test accuracy", "95 % interval", "to normal", "to long", "p (Holm)", "detectable", "ECE",
+        "method", "seeds", "test accuracy", "95 % interval", "vs normal", "vs long", "p (Holm)", "detectable", "ECE",
         "log-loss", "passes", "time", "verdict",
     ]  # fmt: skip
     rows = {line.split()[0]: line for line in lines[3:6]}
@@ -59,7 +59,8 @@ def test_the_verdict_table_and_the_paths(compare: Run) -> None:
     assert learners[0].startswith("majority  ")
     assert re.search(r" 2 +10\.\d\d % +yardstick$", learners[0])
     untuned = next(i for i, line in enumerate(lines) if line.startswith("untuned: "))
-    assert lines[untuned - 1] == learners[-1]
+    assert lines[untuned - 2] == learners[-1]
+    assert re.fullmatch(r"undecided: ema \(.+\)", lines[untuned - 1])
     assert next(line for line in lines[untuned:] if "shown to beat" in line or "beats" in line).startswith(
         "On digits, "
     )

@@ -27,13 +27,13 @@ def tune(run: Run) -> Run:
 
 def test_the_layers_the_arms_and_the_file(tune: Run, run: Run, tmp_path: Path) -> None:
     out = tune("--seeds", 2, "--out", "t").done()
-    for word in ("hidden1.linear", "head", "no decay", "grid of 3", "as much of the grid", "learned", "2 seeds"):
+    for word in ("hidden1.linear", "head", "no decay", "grid of 3", "grid, equal cost", "learned", "2 seeds"):
         assert word in out
     assert out.endswith("report: t/tuned.html\n")
     page = (tmp_path / "t/tuned.html").read_text("utf-8")
     for word in (
         "hidden1.",
-        "as much of the grid",
+        "grid, equal cost",
         "With the learned decay, test accuracy is",
         "fallow tune synthetic:n_test=64",
     ):

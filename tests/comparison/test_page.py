@@ -249,7 +249,7 @@ def test_equal_steps_are_not_called_equal_compute(tmp_path: Path) -> None:
     findings = find(found, {"digits": DIGITS}, {"digits": 0.25}, "steps")
     about = dataclasses.replace(ABOUT, budget="steps")
     page = plain(write(tmp_path, findings, found, None, about).read_text("utf-8"))
-    assert "To restart, at equal steps" in page
+    assert "Against restart, at equal steps" in page
     assert "equal compute" not in page
     assert "The best model" not in page
 
@@ -257,7 +257,7 @@ def test_equal_steps_are_not_called_equal_compute(tmp_path: Path) -> None:
 def test_no_control(tmp_path: Path) -> None:
     page = plain(report(tmp_path, [o for o in outcomes(tmp_path) if o.method not in ("long", "restart")]))
     assert "There is no control of equal compute to compare with yet" in page
-    assert "Points to normal" in page
+    assert "Points vs. normal" in page
 
 
 def test_runs_missing_and_failed(tmp_path: Path) -> None:

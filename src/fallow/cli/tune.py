@@ -86,8 +86,8 @@ def _report(tuned: Tuned, per: str, grid: int) -> None:
     print(f"{'layer':{width}}  decay" + ("" if per == "layer" else " (mean over the weights)"))
     for layer, value in tuned.decay.items():
         print(f"{layer:{width}}  {value:.2e}")
-    print(f"\nway                  trainings' worth  validation loss  {f'test {tuned.metric.words}':>13}  decay chosen")
+    print(f"\ndecay             cost in trainings  validation loss  {f'test {tuned.metric.words}':>13}  chosen")
     for name, cost, loss, test, chosen in rows(tuned, grid):
-        print(f"{name:19}  {cost:>16}  {loss:>15}  {test:>13}  {chosen}".rstrip())
+        print(f"{name:16}  {cost:>17}  {loss:>15}  {test:>13}  {chosen}".rstrip())
     print("", sentence(tuned), *notes(tuned), sep="\n")
     print(f"kept in {tuned.file}: fallow train DATA --settings {tuned.file}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fallow.comparison.run import Comparison
     from fallow.evaluate.calibration import Calibration
 
-HEAD = ("method", "seeds", "test {metric}", "95 % interval", "to normal", "to {control}", "p (Holm)", "detectable",
+HEAD = ("method", "seeds", "test {metric}", "95 % interval", "vs normal", "vs {control}", "p (Holm)", "detectable",
         "ECE", "log-loss", "passes", "time", "verdict")  # fmt: skip
 CALIBRATED = HEAD.index("ECE")  # and the column after it, where answers are classes
 REASONS = 5  # of failures, in the terminal

@@ -69,8 +69,8 @@ def section(findings: TransferFindings, column: TransferColumn) -> Section:
 def _pairs(findings: TransferFindings) -> str:
     units = "episodes" if findings.asked.shots else "test examples"
     return (
-        f"Differences are to {findings.reference}: paired by the seeds that both rows have, two or more, else over the "
-        f"same {units}; p-values are Holm's, over the rows."
+        f"Differences from {findings.reference} are paired by the seeds that both rows have, if there are two or more, "
+        f"otherwise over the same {units}. p-values have Holm's correction over the rows."
     )
 
 
@@ -115,7 +115,7 @@ def heading(findings: TransferFindings, column: TransferColumn) -> str:
 def head(findings: TransferFindings) -> list[str]:
     """The heads of a table's columns."""
     optimist = ["best on test"] if findings.asked.protocol == "seal" else []
-    against = [f"to {findings.reference}", "p (Holm)"] if findings.reference else []
+    against = [f"vs {findings.reference}", "p (Holm)"] if findings.reference else []
     return ["network", "networks", f"test {findings.shown.words}", "95 % interval", *optimist, *against, "verdict"]
 
 
@@ -153,7 +153,6 @@ def _sentence(findings: TransferFindings, best: Answer) -> str:
     if best.row == findings.reference:
         return f"{lead}: no row is shown to be better than it."
     assert best.difference is not None
-    points = (
-        f"{findings.shown.difference(best.difference.mean)}{' points' * findings.shown.share} to {findings.reference}"
-    )
-    return f"{lead}: {points}, {'shown to be better' if best.verdict == 'better' else 'which may be chance'}."
+    points = f"{findings.shown.difference(best.difference.mean)}{' points' * findings.shown.share}"
+    doubt = "shown to be better" if best.verdict == "better" else "which may be chance"
+    return f"{lead}: {points} compared with {findings.reference}, {doubt}."

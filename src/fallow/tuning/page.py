@@ -17,7 +17,7 @@ from fallow.report.words import many, number
 if TYPE_CHECKING:
     from fallow.tuning.tune import Arm, Tuned
 
-NAMES = {"none": "no decay", "grid": "grid of {n}", "equal": "as much of the grid", "learned": "learned"}
+NAMES = {"none": "no decay", "grid": "grid of {n}", "equal": "grid, equal cost", "learned": "learned"}
 BESIDE = {"tuned.toml": "settings for fallow train --settings", "tuned.json": "every number", "runs/": "the trainings"}
 
 
@@ -34,10 +34,10 @@ def write(tuned: Tuned, per: str, grid: int, command: str = "") -> Path:
     shown = Shown.of(tuned.metric)
     test = f"Test {shown.words}"
     ways = paragraph(
-        "What is chosen is chosen on validation; test is looked at once, of the chosen. Cost is counted in plain "
-        "trainings. “As much of the grid” spends what learning cost on points of the grid, evenly spread."
+        "Decays are chosen on validation, and only the chosen ones are tested. Cost is in ordinary trainings. “Grid, "
+        "equal cost” tries as many evenly spread points of the grid as learning the decay costs."
     )
-    columns: list[Column] = ["Way", "Trainings’ worth", "Validation loss", test, ("Decay chosen", "")]
+    columns: list[Column] = ["Decay", "Cost in trainings", "Validation loss", test, ("Chosen", "")]
     caption = f"Means over {many(len(tuned.arms[0].passes), 'seed')}; {shown.axis('test')}."
     worth = table(caption, columns, rows(tuned, grid))
     doubts = [paragraph(note, kind="note") for note in notes(tuned)]
@@ -47,7 +47,7 @@ def write(tuned: Tuned, per: str, grid: int, command: str = "") -> Path:
         sentence=sentence(tuned),
         sections=[
             Section("The decay of every layer", [learned, figure(drawn)], "decay"),
-            Section("What it is worth", [ways, worth, *doubts], "worth"),
+            Section("What it gains", [ways, worth, *doubts], "worth"),
         ],
         facts=[
             many(len(tuned.decay), "layer"), many(len(tuned.arms[0].passes), "seed"), f"grid of {grid} decays",
@@ -61,7 +61,7 @@ def write(tuned: Tuned, per: str, grid: int, command: str = "") -> Path:
 
 
 def sentence(tuned: Tuned) -> str:
-    """What learning the decay is worth, in words."""
+    """What learning the decay gains, in words."""
     shown = Shown.of(tuned.metric)
     by = {arm.name: fmean(arm.test) for arm in tuned.arms}
     to_grid, to_none = (shown.difference(by["learned"] - by[other], 2) for other in ("grid", "none"))
@@ -70,8 +70,8 @@ def sentence(tuned: Tuned) -> str:
         low, high = shown.difference(found.low, 2), shown.difference(found.high, 2)
         sure = f" (95 % interval {low} to {high}, {many(len(tuned.arms[0].passes), 'seed')})"
     return (
-        f"With the learned decay, test {shown.words} is {to_grid}{points} against the best of the grid{sure}, at "
-        f"{tuned.share:.0%} of the grid's compute, and {to_none} against no decay."
+        f"With the learned decay, test {shown.words} is {to_grid}{points} compared with the best of the grid{sure}, at "
+        f"{100 * tuned.share:.0f} % of the grid's cost, and {to_none} compared with no decay."
     )
 
 
@@ -84,7 +84,7 @@ def notes(tuned: Tuned) -> list[str]:
             "gradient: far from a minimum, where the decay means little; more --epochs would help"
         )
     if len(tuned.arms[0].passes) == 1:
-        found.append("One seed says little: --seeds 3 gives an interval.")
+        found.append("note: one seed gives no interval; --seeds 3 does")
     return found
 
 
