@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -74,6 +75,51 @@ def test_a_schedule_restarts_with_the_generation() -> None:
 def test_a_scheduler_of_the_hosts_sets_the_rates(method: str) -> None:
     restarts = partial(torch.optim.lr_scheduler.CosineAnnealingWarmRestarts, T_0=EPOCHS * len(batches()))
     assert_close(trained(method, restarts), own_loop(method, schedule="cosine"))
+
+
+@pytest.mark.parametrize("method", ["llf", "lw", "rescale", "wels", "seal", "llf+fam"])
+@pytest.mark.parametrize("at", [0, 1, EPOCHS])
+def test_resumes_from_an_epoch_that_has_begun(method: str, at: int) -> None:
+    """A state taken after ``begin_epoch`` and before a step: what the epoch began with is not done again."""
+
+    def epoch(guest: Guest, net: Any, optimizer: Any, loader: Any) -> None:
+        for x, y in loader:
+            optimizer.zero_grad()
+            guest.penalised((x, y), lambda x=x, y=y: functional.cross_entropy(net(x), y)).backward()
+            optimizer.step()
+
+    def begun() -> tuple[Guest, Any, Any, Any]:
+        net = network()
+        optimizer, loader = sgd(net.parameters()), batches()
+        return (
+            Guest(method, net, optimizer, loader, generations=GENERATIONS, epochs=EPOCHS, steps=len(loader)),
+            net, optimizer, loader,
+        )  # fmt: skip
+
+    guest, net, optimizer, loader = begun()
+    for index in range(at):
+        guest.begin_epoch(index)
+        epoch(guest, net, optimizer, loader)
+    guest.begin_epoch(at)
+    kept = copy.deepcopy((guest.state(), net.state_dict(), optimizer.state_dict()))
+    epoch(guest, net, optimizer, loader)
+    again, other, its, _ = begun()
+    for held, state in zip((again, other, its), kept, strict=True):
+        (held.load_state if held is again else held.load_state_dict)(state)
+    again.begin_epoch(at)
+    epoch(again, other, its, loader)
+    assert_same(net.state_dict(), other.state_dict())
+
+
+def test_a_method_that_must_see_the_loss_says_so() -> None:
+    net = network()
+    optimizer, loader = sgd(net.parameters()), batches()
+    guest = Guest("fam", net, optimizer, loader, generations=1, epochs=1, steps=len(loader))
+    guest.begin_epoch(0)
+    x, y = next(iter(loader))
+    functional.cross_entropy(net(x), y).backward()
+    with pytest.raises(RequestError, match=r"fam looks at forward passes: give it the loss by guest\.penalised"):
+        optimizer.step()
 
 
 def test_sam_needs_a_closure() -> None:

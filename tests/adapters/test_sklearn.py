@@ -156,3 +156,29 @@ def test_texts() -> None:
         model.predict(np.zeros((2, 3)))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         model.fit(words, [0, 1])
+
+
+def test_truth_values_are_one_thing_in_fit_and_in_predict() -> None:
+    """Black and white pixels are 0 and 255; rows of features 0 and 1."""
+    drawn = np.random.default_rng(0).random((60, 64)) > 0.5
+    side = np.arange(60) % 2
+    drawn[side == 1, :32] = False
+    model = Classifier(inputs="images", epochs=24, generations=1, random_state=0).fit(drawn, side)
+    assert model.score(drawn, side) > 0.9
+    assert np.array_equal(model.predict(drawn), model.predict(drawn.astype(np.uint8) * 255))
+
+
+def test_images_on_another_scale_are_refused() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (40, 8, 8)).astype(np.uint8)
+    model = Classifier("normal", "mlp:hidden=4", epochs=1, generations=1).fit(images, np.arange(40) % 2)
+    with pytest.raises(RequestError, match="the scale cannot be right"):
+        model.predict(images / 255)
+
+
+def test_signals_of_steps_and_channels_are_read_as_fit_read_them() -> None:
+    signals = np.random.default_rng(0).normal(size=(40, 32, 3))
+    signals[::2, 5:9, 1] += 3
+    model = Classifier(epochs=2, generations=1, random_state=0).fit(signals, np.arange(40) % 2)
+    assert model.shape_ == (3, 32)
+    again = Classifier(epochs=2, generations=1, random_state=0).fit(signals.transpose(0, 2, 1), np.arange(40) % 2)
+    assert np.array_equal(model.predict_proba(signals), again.predict_proba(signals.transpose(0, 2, 1)))

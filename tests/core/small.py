@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fallow.data import Data, Examples
 
 TINY: dict[str, Any] = {"generations": 2, "epochs": 2, "batch_size": 8, "lr": 0.05, "seed": 3}
+OWN = {name: value for name, value in TINY.items() if name != "lr"}  # with an optimiser that has a rate itself
 
 
 def points(n: int = 16, classes: int = 2, val: bool = True) -> Data:

@@ -13,7 +13,7 @@ import fallow
 from fallow.base.errors import RequestError, WorkError
 from fallow.core import checkpoint, loop
 from fallow.core.method import Method
-from tests.core.small import TINY, Net, equal, points, weights
+from tests.core.small import OWN, TINY, Net, equal, points, weights
 
 
 class Gradients(Method):
@@ -130,7 +130,7 @@ def test_the_learning_rate_in_the_message_is_the_optimisers() -> None:
         return torch.optim.SGD(parameters, lr=1e25)
 
     with pytest.raises(WorkError, match=r"learning rate \(1e\+25\) is too high") as caught:
-        fallow.fit("mlp:hidden=8,8", points(), optimizer=make, **(TINY | {"epochs": 4}))
+        fallow.fit("mlp:hidden=8,8", points(), optimizer=make, **(OWN | {"epochs": 4}))
     assert "checkpoint" not in str(caught.value)  # there is no folder
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ import fallow
 from fallow import methods
 from fallow.base.errors import RequestError, WorkError
 from fallow.core.method import Method
-from tests.core.small import TINY, Net, equal, points, weights
+from tests.core.small import OWN, TINY, Net, equal, points, weights
 
 
 def some(n: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
@@ -184,7 +186,7 @@ def test_data_that_are_loaded_take_no_options_of_loading() -> None:
 def test_what_cannot_be_trained_is_refused_in_a_line(asked, says) -> None:
     model = asked.pop("model", None) or Net()
     with pytest.raises(RequestError, match=says):
-        fallow.fit(model, points(), **TINY, **asked)
+        fallow.fit(model, points(), **(OWN if "optimizer" in asked else TINY), **asked)
 
 
 def test_label_smoothing_is_for_training_only() -> None:
@@ -199,7 +201,8 @@ def test_an_optimiser_as_instance_factory_and_name_gives_the_same_bits() -> None
     options = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "fused": True}
 
     def train(net: nn.Module, optimizer) -> dict[str, torch.Tensor]:
-        return weights(fallow.fit(net, points(), "llf", optimizer=optimizer, **TINY).network)
+        named = TINY if isinstance(optimizer, str) else OWN
+        return weights(fallow.fit(net, points(), "llf", optimizer=optimizer, **named).network)
 
     net = Net()
     instance = train(net, torch.optim.SGD(net.parameters(), **options))
@@ -209,7 +212,36 @@ def test_an_optimiser_as_instance_factory_and_name_gives_the_same_bits() -> None
 
 def test_an_optimiser_of_another_model() -> None:
     with pytest.raises(RequestError, match="holds none of the model's parameters"):
-        fallow.fit(Net(), points(), optimizer=torch.optim.SGD(Net().parameters(), lr=0.1), **TINY)
+        fallow.fit(Net(), points(), optimizer=torch.optim.SGD(Net().parameters(), lr=0.1), **OWN)
+
+
+def test_an_optimiser_keeps_its_own_rate() -> None:
+    """One beside it is refused; after a training it has the rate that it came with, and a new one counts."""
+    net = Net()
+    sgd = torch.optim.SGD(net.parameters(), lr=0.05)
+    with pytest.raises(RequestError, match="your optimizer has its own lr and weight_decay: leave these out"):
+        fallow.fit(net, points(), optimizer=sgd, weight_decay=0.1, **TINY)
+    for rate in (0.05, 0.02):
+        sgd.param_groups[0]["lr"] = rate
+        result = fallow.fit(net, points(), "llf", optimizer=sgd, schedule="cosine", **OWN)
+        assert rate / 2 < result.history[0]["lr"] <= rate
+        assert all(group["lr"] == rate for group in sgd.param_groups)
+        assert not any({"base_lr", "scale"} & group.keys() for group in sgd.param_groups)
+
+
+def test_a_run_is_resumed_with_the_same_optimiser(tmp_path: Path) -> None:
+    def sgd(parameters) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.05)
+
+    fallow.fit(Net(), points(), optimizer=sgd, out=tmp_path, **OWN)
+    settings = json.loads((tmp_path / "run.json").read_text())["settings"]
+    assert (
+        settings["optimizer"] == "SGD(dampening=0, lr=0.05, maximize=False, momentum=0, nesterov=False, weight_decay=0)"
+    )
+    assert "lr" not in settings  # which was not used
+    for other in (lambda p: torch.optim.SGD(p, lr=0.5), lambda p: torch.optim.Adam(p, lr=0.05)):
+        with pytest.raises(RequestError, match=r"its settings\.optimizer is 'SGD"):
+            fallow.fit(Net(), points(), optimizer=other, out=tmp_path, resume=True, **OWN)
 
 
 def test_a_frozen_model() -> None:

@@ -16,7 +16,7 @@ import fallow
 from fallow.base.errors import RequestError, WorkError
 from fallow.core import loop
 from fallow.core.record import RunFolder
-from tests.core.small import TINY, Net, equal, points, weights
+from tests.core.small import OWN, TINY, Net, equal, points, weights
 
 IDENTITY = {"method": "llf", "settings": {"lr": 0.1, "epochs": 3, "split": (1, 2)}}
 
@@ -107,7 +107,8 @@ def test_a_full_disk_while_appending(tmp_path: Path) -> None:
 
 def fit(out: Path, **changes) -> fallow.Result:
     model = changes.pop("model", None) or Net()
-    return fallow.fit(model, points(), changes.pop("method", "llf"), out=out, **(TINY | changes))
+    defaults = OWN if "optimizer" in changes else TINY
+    return fallow.fit(model, points(), changes.pop("method", "llf"), out=out, **(defaults | changes))
 
 
 @pytest.mark.parametrize(

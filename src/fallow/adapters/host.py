@@ -110,9 +110,13 @@ class Guest(Context):
             initialiser=init or own_initialiser(model), loss=problem.plain_loss,
         )  # fmt: skip
         if self.clock.generations * self.clock.epochs != generations * epochs:
-            raise RequestError(f"{method} trains for one generation: leave generations={generations} out")
+            raise RequestError(
+                f"{method} trains for one generation: give generations=1, and epochs={generations * epochs}"
+            )
         self.scheduled = schedule is not None
         self.again = again
+        self.begun = False  # whether the epoch at which the clock stands has begun, and not ended
+        self.watched = False  # whether the method has seen a forward pass since the last step
         self.plain_step = optimizer.step
         with self.rates():
             method.begin(self)
@@ -128,7 +132,7 @@ class Guest(Context):
     def begin_epoch(self, index: int) -> None:
         """Before the first step of the epoch with this number, over all generations."""
         clock = self.clock
-        if clock.epoch_index == index and 0 < clock.step < clock.steps:
+        if clock.epoch_index == index and self.begun:
             return  # resumed in the middle of it
         self._finish_epoch()
         if index >= clock.generations * clock.epochs:
@@ -143,6 +147,7 @@ class Guest(Context):
                 self.schedule.restart()
                 self.method.begin_generation(self)
             self.method.begin_epoch(self)
+        self.begun = True
 
     @property
     def watches(self) -> bool:
@@ -154,6 +159,7 @@ class Guest(Context):
 
         Relative flatness is linear in the loss: of a loss that the host has scaled, it is scaled alike.
         """
+        self.watched = True
         with self.method.forward(self):
             self.loss = loss = compute()
         extra = self.method.penalty(self, pair(batch))
@@ -173,6 +179,11 @@ class Guest(Context):
             )
         gradients: Callable[[], Any] = closure or (lambda: None)
         loss: Any = self.method.update(self, gradients)
+        if self.watches and not self.watched:
+            raise RequestError(
+                f"{self.method} looks at forward passes: give it the loss by guest.penalised(batch, compute)"
+            )
+        self.watched = False
         with self.rates():
             self.method.end_step(self)
         clock.step += 1
@@ -181,6 +192,7 @@ class Guest(Context):
         return loss
 
     def _end_epoch(self) -> None:
+        self.begun = False
         with self.rates():
             self.method.end_epoch(self)
             if self.clock.epoch + 1 == self.clock.epochs:
@@ -270,6 +282,7 @@ class Guest(Context):
             "schedule": self.schedule.state_dict(),
             "rng": self.rng.get_state(),
             "row": self.row,
+            "begun": self.begun,
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -280,7 +293,7 @@ class Guest(Context):
             self.initialiser.load_state_dict(state["initialiser"])
         self.schedule.load_state_dict(state["schedule"])
         self.rng.set_state(state["rng"])
-        self.row = state["row"]
+        self.row, self.begun = state["row"], state["begun"]
 
 
 def accepted(method: Method | str) -> Method:

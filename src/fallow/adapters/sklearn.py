@@ -18,6 +18,7 @@ from typing_extensions import Self
 from fallow.data import load
 from fallow.data.given import read_texts, shaped
 from fallow.data.layout import layout, numeric
+from fallow.data.scales import as_trained
 from fallow.data.texts import texts_in
 from fallow.training.fit import fit
 
@@ -58,7 +59,7 @@ class _Estimator(BaseEstimator):
         if len(x) < 2:
             raise ValueError(f"n_samples={len(x)} is too few to learn from: give at least 2")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        data = load((x, y), val=self.val, test=0.0, target=target, as_=self.inputs, seed=seed)
+        data = load((x, y), val=float(self.val), test=0.0, target=target, as_=self.inputs, seed=seed)
         names = ("generations", "epochs", "batch_size", "lr", "weight_decay")
         asked = {name: value for name in names if (value := getattr(self, name)) is not None}
         options: dict[str, Any] = {"seed": seed, "device": self.device} | asked | (self.settings or {})
@@ -66,6 +67,9 @@ class _Estimator(BaseEstimator):
         result.model.load_state_dict(result.best_state())
         self.row_, self.texts_ = x.shape[1:], data.texts
         self.shape_, self.target_, self.history_ = data.shape, data.target, result.history
+        self.scale_: tuple[Tensor, Tensor, bool] | None = None
+        if len(data.shape) > 2 and data.mean is not None and data.std is not None:
+            self.scale_ = data.mean, data.std, data.pictures
         self.model_ = result.model.cpu().double().eval()
 
     @torch.no_grad()
@@ -73,6 +77,8 @@ class _Estimator(BaseEstimator):
         """What the network says of every example, in the target's terms."""
         check_is_fitted(self)
         x = self._read(self._checked(X, reset=False))
+        if self.scale_ is not None:
+            as_trained(x, *self.scale_)
         return self.target_.decode(torch.cat([self.model_(part) for part in x.split(BATCH)])).numpy()
 
     def _checked(self, X: Any, *y: Any, **how: Any) -> Any:
@@ -88,9 +94,11 @@ class _Estimator(BaseEstimator):
         """Examples that look like those that were fitted are read as they were, others as a Predictor reads them."""
         if self.texts_:
             return read_texts(X, self.shape_[0], "X")
-        x = numeric(X, "X")
+        x = numeric(X, "X", as_=self.inputs)
         if x.shape[1:] != self.row_:
             return shaped(x, self.shape_)
+        if len(self.shape_) == 2 and self.row_ == self.shape_[::-1] != self.shape_:  # steps × channels, as fit saw
+            x = np.moveaxis(x, 1, 2)
         laid = layout({"train": x}, [], as_=AXES.get(len(self.shape_)))["train"]  # what fit saw in them, not guessed
         if tuple(laid.shape[1:]) != self.shape_:
             raise ValueError(f"X was read as examples of shape {tuple(laid.shape[1:])}: fit's were of {self.shape_}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from numbers import Integral, Real
 from typing import Any
 
 from fallow.base.errors import RequestError
@@ -15,13 +16,14 @@ SIDE_BY_SIDE = 8  # processes for a core
 
 def is_whole(value: Any, least: int, most: int = MOST) -> bool:
     """Whether this is a whole number in its bounds; True is none."""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+    return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
 
 def is_finite(value: Any) -> bool:
     """Whether this is a number that a float holds, and no whole one that nobody counts to."""
-    most = LARGEST if isinstance(value, int) else sys.float_info.max
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= most
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    return abs(int(value)) <= LARGEST if isinstance(value, Integral) else abs(float(value)) <= sys.float_info.max
 
 
 def require(fits: bool, name: str, value: object, what: str) -> None:

@@ -53,7 +53,9 @@ def keep(data: Any, plan: Plan, folder: Path) -> str:
     arrays: dict[str, NDArray[Any]] = {}
     for part, (x, y) in zip(PARTS[len(pairs)], pairs, strict=True):
         texts = texts_in(x, f"x of {part}")
-        arrays[f"x_{part}"] = _channels_last(x, numeric(x, f"x of {part}"), plan.as_) if texts is None else texts
+        arrays[f"x_{part}"] = (
+            _channels_last(x, numeric(x, f"x of {part}", as_=plan.as_), plan.as_) if texts is None else texts
+        )
         arrays[f"y_{part}"] = array_of(y, f"y of {part}", ())
     path = folder / f"{NAME}.npz"
     with home(folder, "comparison") as store:

@@ -246,7 +246,10 @@ class Context:
         return self.earlier + time.monotonic() - self.started
 
     def close(self) -> None:
-        """Let another process work in the run's folder."""
+        """Give the optimiser its rate back, and let another process work in the run's folder."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = group.pop("base_lr", group["lr"])
+            group.pop("scale", None)
         if self.folder is not None:
             self.folder.release()
 

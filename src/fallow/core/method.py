@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from fallow.base.errors import RequestError
 from fallow.core.ranges import OneOf, Range
 from fallow.evaluate.score import Score, score
@@ -179,7 +181,8 @@ class Method:
 
     def settings(self) -> dict[str, Any]:
         """The method's own settings, for the record of the run."""
-        return dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
+        own: dict[str, Any] = dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
+        return {name: value.item() if isinstance(value, np.generic) else value for name, value in own.items()}
 
     def tuned(self, chosen: Mapping[str, Any]) -> Method:
         """The method with other settings, by its own name and theirs: "sam.rho"."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fallow.base.errors import RequestError
+from fallow.data.precision import require_fine
 from fallow.data.targets import Classes, Dense, Labels, Numbers, Target
 
 MANY, FEW = 20, 5  # more values than this, of which each has fewer examples than that on average, are no classes
@@ -185,6 +186,7 @@ def numbers(y: NDArray[Any], what: str) -> Tensor:
         values = y.astype(np.float32)
     if not np.isfinite(values).all():
         raise RequestError(f"{what} goes up to {np.abs(y).max():g}, more than float32 holds: choose another unit")
+    require_fine(y.reshape(len(y), -1), what if y.ndim == 1 else f"{what}, column {{}},")
     return torch.from_numpy(values)
 
 

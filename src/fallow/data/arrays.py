@@ -46,8 +46,7 @@ def from_arrays(
         return from_tensors({key: (held[key], y) for key, (_, y) in pairs.items()}, names=names, target=target)
     if as_ == "texts":
         raise RequestError("as_=texts is for strings, and these are numbers: leave it out")
-    drawn = True if as_ == "images" else None  # flat ones, too
-    arrays = {key: numeric(x, f"x of {key}", pictures=drawn) for key, (x, _) in pairs.items()}
+    arrays = {key: numeric(x, f"x of {key}", as_=as_) for key, (x, _) in pairs.items()}
     if as_ is None and arrays["train"].ndim == 3 and getattr(pairs["train"][1], "shape", ()) == arrays["train"].shape:
         as_ = "images"  # with a mask for each
     laid = layout(arrays, notes, channels_first=channels_first, as_=as_)

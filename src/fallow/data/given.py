@@ -217,7 +217,12 @@ def _read(path: Path, shape: tuple[int, ...], pictures: bool) -> Tensor:
         raise RequestError(
             f"{path} cannot be read ({str(error).splitlines()[0] if str(error) else error!r})"
         ) from error
-    return shaped(numeric(array, str(path), pictures=len(shape) > 1), shape, str(path))
+    return shaped(numeric(array, str(path), as_=kind_of(shape)), shape, str(path))
+
+
+def kind_of(shape: tuple[int, ...]) -> str:
+    """What truth values are read as for a model that takes this shape (see `fallow.data.layout.numeric`)."""
+    return "features" if len(shape) == 1 else "images"
 
 
 def shaped(array: NDArray[Any], shape: tuple[int, ...], what: str = "examples") -> Tensor:
@@ -236,7 +241,7 @@ def shaped(array: NDArray[Any], shape: tuple[int, ...], what: str = "examples") 
         return shaped(array[None], shape, what)
     elif first != shape and shape[0] == 1 and first == shape[1:]:
         array = array[:, None]
-    elif first != shape and array.ndim == 2 and array.shape[1] == prod(shape):
+    elif first != shape and 1 in (len(first), len(shape)) and prod(first) == prod(shape):
         array = array.reshape(-1, *shape)
     if array.shape[1:] != shape:
         raise RequestError(f"{what} have shape {first}: the model was trained on {shape}")

@@ -32,6 +32,8 @@ def read_groups(given: Any) -> NDArray[Any]:
         except (OSError, ValueError) as error:
             raise RequestError(f"{path} holds no groups ({error}): give a .npy or a text file, a line each") from error
     groups = given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+    if groups.dtype == object and all(isinstance(name, str) for name in groups.ravel()):  # as pandas keeps names
+        groups = groups.astype(str)
     if groups.ndim != 1 or groups.dtype.kind not in "biufUS":
         raise RequestError(f"groups are {groups.dtype} of shape {groups.shape}: give a number or a name per example")
     return groups

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fallow.base.errors import RequestError
+from fallow.data.precision import require_fine
 from fallow.data.scales import DARK, same_scale
 
 KINDS = {
@@ -60,6 +61,9 @@ def layout(
         if kind == "signals" and train.shape[1] > LONGEST * train.shape[2]:  # channels are fewer than steps
             arrays = {part: np.moveaxis(array, 1, 2) if array.ndim == 3 else array for part, array in arrays.items()}
     laid = {part: _laid(array, kind, channels_first, notes, as_ is not None) for part, array in arrays.items()}
+    if kind in ("features", "signals"):
+        what = "column {} of x" if kind == "features" else "channel {} of x"
+        require_fine(np.moveaxis(laid["train"], 1, -1).reshape(-1, laid["train"].shape[1]), what)
     if kind == "images":
         same_scale(laid)
         if all(map(_bytes, laid.values())):
@@ -188,10 +192,10 @@ def relaid(x: Tensor, as_: str | None) -> Tensor:
     return x
 
 
-def numeric(x: Any, what: str, *, pictures: bool | None = None) -> NDArray[Any]:
-    """Anything that holds numbers as an array; truth values become black and white in ``pictures``, or else 0 and 1.
+def numeric(x: Any, what: str, *, as_: str | None = None) -> NDArray[Any]:
+    """Anything that holds numbers as an array; truth values become 0 and 1 in features, and else black and white.
 
-    Where it is not known, rows of them are features, and what has more axes is pictures.
+    ``as_`` says what they are read as; where it is not known, rows of them are features.
 
     >>> numeric(np.array([[True, False]]), "x").tolist(), numeric(np.array([[[True, False]]]), "x").tolist()
     ([[1, 0]], [[[255, 0]]])
@@ -203,7 +207,7 @@ def numeric(x: Any, what: str, *, pictures: bool | None = None) -> NDArray[Any]:
     except ValueError as error:  # rows of unequal lengths
         raise RequestError(f"{what} is not an array ({error}): give rows of equal lengths") from error
     if array.dtype == bool:
-        white = 255 if (array.ndim > 2 if pictures is None else pictures) else 1
+        white = 1 if as_ == "features" or (as_ is None and array.ndim == 2) else 255
         return array.astype(np.uint8) * np.uint8(white)
     if array.dtype.kind not in "iuf":
         raise RequestError(f"{what} has dtype {array.dtype}: give numbers (uint8 pixels or float features)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import torch
 from torch import Generator, Tensor
 
@@ -18,7 +20,7 @@ def stratified(y: Tensor, carve: int | float, generator: Generator) -> tuple[Ten
     >>> y[carved].tolist(), y[kept].tolist()
     ([0, 0, 1], [0, 0, 0, 0, 1, 1])
     """
-    number = carve if isinstance(carve, int) else round(carve * len(y))
+    number = int(carve) if isinstance(carve, Integral) else round(carve * len(y))
     _, where, counts = torch.unique(y, return_inverse=True, return_counts=True)
     takes = torch.tensor(apportion(counts.tolist(), number))
     shuffled = torch.randperm(len(y), generator=generator)

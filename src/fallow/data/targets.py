@@ -157,7 +157,7 @@ class Classes(Target):
         return partial(functional.cross_entropy, label_smoothing=label_smoothing)
 
     def decode(self, output: Tensor) -> Tensor:
-        return _on_host(output).softmax(1)
+        return _on_host(output)[:, : self.outputs].softmax(1)
 
     def strata(self, y: Tensor) -> Tensor:
         return y
@@ -181,7 +181,7 @@ class Classes(Target):
         return shares.expand(len(y), -1).numpy()
 
     def check(self, output: Sequence[int], y: Sequence[int] | None = None) -> str:
-        """More outputs than classes are no harm."""
+        """More outputs than classes are no harm: what is beyond them is never the answer."""
         return "" if len(output) == 2 and output[1] > self.outputs else super().check(output, y)
 
 

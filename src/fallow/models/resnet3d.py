@@ -57,10 +57,12 @@ class ResNet3d(Model):
         for name, widen, stride in zip(self.blocks[1:-1], WIDTHS, STRIDES, strict=True):
             self.add_module(name, Residual(3, channels, width * widen, stride, norm))
             channels = width * widen
-        left = (-(-side // (4 * stride)) for side, stride in zip(shape[1:], strides, strict=True))
-        places = tuple(min(PLACES, side) for side in left)
+        left = [-(-side // (4 * stride)) for side, stride in zip(shape[1:], strides, strict=True)]
+        places = [min(PLACES, side) for side in left]
+        sides = tuple(-(-side // part) for side, part in zip(left, places, strict=True))
+        apart = tuple(side // part for side, part in zip(left, places, strict=True))
         self.dense = sequential(
-            pool=nn.AdaptiveAvgPool3d(places),
+            pool=nn.AvgPool3d(sides, apart),  # type: ignore[arg-type]  # adaptive pooling, which ONNX has not
             flatten=nn.Flatten(),
             linear=nn.Linear(channels * prod(places), dense, bias=False),
             norm=norm_layer(norm, dense, 0, known=("batch", "layer")),

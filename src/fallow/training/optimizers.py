@@ -13,6 +13,7 @@ from fallow.core.settings import Settings
 from fallow.training.layout import is_sharded
 from fallow.weights.layers import layer_of
 
+OWN = ("lr", "momentum", "nesterov", "weight_decay")  # settings that an optimiser of the user's has itself
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fallow import models
 from fallow.base.errors import RequestError, unknown
-from fallow.data.given import from_paths, from_texts, shaped
+from fallow.data.given import from_paths, from_texts, kind_of, shaped
 from fallow.data.layout import numeric
 from fallow.data.scales import as_trained
 from fallow.data.tables import DataTable
@@ -135,7 +135,7 @@ class Predictor:
         if self.texts:
             names, x, failed = from_texts(examples, self.shape[0], self.read)
         elif isinstance(examples, Tensor | np.ndarray):
-            x = shaped(numeric(examples, "x", pictures=len(self.shape) > 1), self.shape)
+            x = shaped(numeric(examples, "x", as_=kind_of(self.shape)), self.shape)
             if not x.isfinite().all():
                 raise RequestError("x has gaps or values that are not finite: fill them, or leave those rows out")
             names, failed = [str(row) for row in range(len(x))], dict[str, str]()

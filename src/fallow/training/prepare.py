@@ -28,12 +28,14 @@ from fallow.problems import Labelled, as_problem
 from fallow.problems.problem import Problem
 from fallow.training import augmentation, recipes
 from fallow.training.layout import CHANNELS_LAST, copies, is_sharded, may_be_channels_last, refuse_shards
-from fallow.training.optimizers import OptimizerFactory, optimizer_of
+from fallow.training.optimizers import OWN, OptimizerFactory, optimizer_of
 from fallow.training.options import LOADING, FitOptions, with_signature
 from fallow.weights import Rewound, own_initialiser
 from fallow.weights.blocks import head_of
 from fallow.weights.layers import execution_order, layers
 from fallow.weights.partition import ALL
+
+ASIDE = ("params", "base_lr", "foreach", "fused", "capturable", "differentiable")  # how, and not what
 
 
 class Asked(NamedTuple):
@@ -105,6 +107,11 @@ def _sorted(options: dict[str, Any]) -> Asked:
     run = RunOptions(**{f.name: options.pop(f.name) for f in dataclasses.fields(RunOptions) if f.name in options})
     if isinstance(optimizer, str):
         options["optimizer"], optimizer = optimizer, None
+    if optimizer is not None and (theirs := [name for name in OWN if name in options]):
+        raise RequestError(
+            f"your optimizer has its own {' and '.join(theirs)}: leave {'these' if len(theirs) > 1 else 'this'} out, "
+            "or name the optimizer: sgd or adamw"
+        )
     if isinstance(loss, str):
         options["loss"], loss = loss, None
     return Asked(options, reading, run, optimizer, loss, None if weights is None else Path(weights), init)
@@ -163,14 +170,17 @@ def _known(run: RunOptions) -> tuple[str, str] | None:
 def _opened(ctx: Context, folder: RunFolder, start: Start, asked: Asked) -> Context:
     """The context with the run's folder, where it stood when the run was left."""
     partition = ctx.asked_partition  # born-again forgets everything and needs no threshold
-    own = {} if asked.optimizer is None else {"optimizer": _name_of(asked.optimizer)}
+    settings = ctx.settings.describe()
+    if asked.optimizer is not None:
+        settings = {key: value for key, value in settings.items() if key not in OWN}
+        settings["optimizer"] = _told(ctx.optimizer)
     identity = {
         "method": str(ctx.method),
         "method_settings": ctx.method.settings(),
         "model": start.described,
         "weights": None if asked.weights is None else digest(asked.weights),
         "data": ctx.problem.describe(),
-        "settings": ctx.settings.describe() | own,
+        "settings": settings,
         "loss": None if asked.loss is None else _name_of(asked.loss),
         "partition": partition.describe() if partition else None,
     }
@@ -208,7 +218,15 @@ def _refuse_head_first(net: nn.Module, shape: tuple[int, ...]) -> None:
         )
 
 
+def _told(optimizer: torch.optim.Optimizer) -> str:
+    """An optimiser with the numbers of each of its groups, the same in every process."""
+    groups = (group | {"lr": group.get("base_lr", group["lr"])} for group in optimizer.param_groups)
+    told = (
+        ", ".join(f"{name}={value}" for name, value in sorted(group.items()) if name not in ASIDE) for group in groups
+    )
+    return f"{type(optimizer).__qualname__}({'; '.join(dict.fromkeys(told))})"
+
+
 def _name_of(thing: Any) -> str:
-    """The name of an optimiser, or of the function that makes one or a loss, the same in every process."""
-    kind = type(thing) if isinstance(thing, torch.optim.Optimizer) else thing
-    return getattr(kind, "__qualname__", re.sub(r" at 0x[0-9a-f]+", "", repr(kind)))
+    """The name of a loss, the same in every process."""
+    return getattr(thing, "__qualname__", re.sub(r" at 0x[0-9a-f]+", "", repr(thing)))
