@@ -358,3 +358,34 @@ def test_a_result_without_a_test_part_shows_its_validation() -> None:
     x, y = torch.randn(40, 3), torch.randn(40)
     result = fallow.fit("mlp:hidden=4", (x, y), generations=1, epochs=1, test=0.0)
     assert repr(result).startswith(f"Result(validation RMSE {result.last['val_rmse']:.4g} (")
+
+
+class Two(Net):
+    """A second output in training, as auxiliary heads are built."""
+
+    def forward(self, x):
+        found = super().forward(x)
+        return (found, found) if self.training else found
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "says"),
+    [
+        (Two, {}, "in training the model gives a tuple: let it give its outputs alone"),
+        (Net, {"loss": nn.CrossEntropyLoss(reduction="none")}, r"the loss has shape \(\d,\): let it be one number"),
+        (lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)), {"batch_size": 1}, "two or more"),
+        (lambda: nn.Linear(4, 2, dtype=torch.complex64), {}, "complex parameters"),
+        (lambda: nn.ReLU(), {}, "no layers with weights"),
+        (lambda: Net, {}, "give a module, or the name of a model"),
+    ],
+)
+def test_what_would_be_a_traceback_is_a_line(model, options, says) -> None:
+    with pytest.raises(RequestError, match=says):
+        fallow.fit(model(), points(), **(TINY | options))
+
+
+def test_numbers_of_numpy_are_settings_of_methods(tmp_path: Path) -> None:
+    sam = fallow.SAM(rho=np.float32(0.1))  # as searches draw them
+    fallow.fit(Net(), points(), sam, out=tmp_path, **TINY)
+    assert json.loads((tmp_path / "run.json").read_text())["method_settings"]["rho"] == pytest.approx(0.1)
+    assert fallow.LW(repeats=np.int64(1)).repeats == 1

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -58,7 +59,9 @@ class Watch(Method):
 
 def watch(spec: str, optimizer, **settings) -> list[dict]:
     spy = Watch()
-    defaults = {"generations": 2, "epochs": 4, "batch_size": 8, "lr": ETA, "momentum": 0.0, "weight_decay": DECAY}
+    defaults: dict[str, Any] = {"generations": 2, "epochs": 4, "batch_size": 8}
+    if isinstance(optimizer, str):
+        defaults |= {"lr": ETA, "momentum": 0.0, "weight_decay": DECAY}
     model = Net(dtype=torch.float64)
     if isinstance(optimizer, type):
         optimizer = optimizer(model.parameters(), lr=ETA, weight_decay=DECAY)
@@ -227,7 +230,9 @@ def test_an_adaptive_ascent_ends_at_its_target() -> None:
 
 def ascent(spec: str, model: nn.Module | None = None, **settings):
     """The rows of the epochs in which an ascent ended, and the run."""
-    defaults = {"generations": 2, "epochs": 8, "batch_size": 8, "lr": 0.05, "momentum": 0.9}
+    defaults: dict[str, Any] = {"generations": 2, "epochs": 8, "batch_size": 8}
+    if isinstance(settings.get("optimizer", ""), str):
+        defaults |= {"lr": 0.05, "momentum": 0.9}
     result = fallow.fit(model or Net(), points(64), spec, **(defaults | settings))
     return [row for row in result.history if "ascent_cosine" in row], result
 
@@ -248,7 +253,8 @@ def test_an_automatic_ascent_of_steps_that_are_normalised_climbs_as_fast_as_it_d
     for optimizer in ("adamw", lambda parameters: torch.optim.RMSprop(parameters, lr=0.01)):
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # by SGD's lengths it would go nowhere
-            rows, result = ascent("seal", optimizer=optimizer, lr=0.01, epochs=24)
+            rate = {"lr": 0.01} if isinstance(optimizer, str) else {}
+            rows, result = ascent("seal", optimizer=optimizer, epochs=24, **rate)
         assert rows[0]["ascent_scale"] == 1.0
         assert rows[0]["ascent_cosine"] < 0.999
         assert result.last["train_loss"] < result.history[12]["train_loss"] + 0.02

@@ -134,6 +134,41 @@ def test_tables_numbers_and_labels(tmp_path: Path) -> None:
         assert p.label == [name for name, there in zip("01", wanted, strict=True) if there] or p.confidence < 0.8
 
 
+class Frame(dict):
+    """As much of a DataFrame as is read: columns of several kinds, by name."""
+
+    columns = property(dict.keys)
+
+    def to_numpy(self):
+        return np.array([column.tolist() for column in self.values()], object).T
+
+
+def test_a_data_frame_is_read_by_its_names(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    age, ward = draw.normal(50, 20, 80), draw.choice(["north", "south"], 80)
+    late = np.where((age > 50) == (ward == "north"), "yes", "no")
+    rows = zip(age.tolist(), ward.tolist(), late.tolist(), strict=True)
+    (tmp_path / "t.csv").write_text("age,ward,late\n" + "".join(f"{a!r},{w},{y}\n" for a, w, y in rows))
+    fallow.fit("mlp:hidden=16", tmp_path / "t.csv", target="late", out=tmp_path / "r", **(HOW | {"epochs": 20}))
+    predictor = Predictor(tmp_path / "r")
+    frame = Frame(ward=ward.astype(object), extra=np.zeros(80), age=age)
+    assert [p.label for p in predictor(frame)] == [p.label for p in predictor(tmp_path / "t.csv")]
+    frame["ward"][3] = float("nan")  # as pandas has what is missing
+    assert len(predictor(frame)) == 80
+    for strange in ([[1.0, 2.0]], None, [np.zeros(2)]):
+        with pytest.raises(RequestError, match="give an array, a tensor, a DataFrame, or paths of files"):
+            predictor(strange)
+
+
+def test_more_outputs_than_classes_are_never_the_answer(tmp_path: Path) -> None:
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    net = nn.Linear(4, 3)
+    with torch.no_grad():
+        net.bias[2] = 50.0  # an output that no example belongs to
+    fallow.fit(net, (x, (x[:, 0] > 0).long()), out=tmp_path / "r", **(HOW | {"epochs": 1, "lr": 1e-6}))
+    assert {p.label for p in Predictor(tmp_path / "r", model=nn.Linear(4, 3))(x)} <= {"0", "1"}
+
+
 FACTORY = """
 from pathlib import Path
 from torch import nn

@@ -390,6 +390,10 @@ class _Looks:
                     f"the inputs of a batch are a {type(x).__name__} of {len(x)}: let the batch be a mapping, of the "
                     "model's arguments by their names and of labels"
                 )
+            elif not isinstance(x, Tensor):
+                raise RequestError(
+                    f"the inputs of a batch are a {type(x).__name__}: let them be a tensor, or a mapping"
+                )
             else:
                 moved = x.to(self.device)
             if not isinstance(y, Tensor):
@@ -416,6 +420,10 @@ class _Problem(Problem):
 
     def __init__(self, train: _Looks, model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor] | None) -> None:
         self.train = train
+        if not isinstance(train.batches, Iterable):
+            raise RequestError(
+                f"batches are a {type(train.batches).__name__}: give the DataLoader, or a list of batches"
+            )
         if isinstance(train.batches, Generator):
             raise RequestError("the batches can be gone through only once: give the DataLoader itself, or a list")
         first = next(train.ordered(), None)

@@ -154,7 +154,10 @@ def compare(
 def _names(given: Names | Method) -> tuple[str, ...]:
     if isinstance(given, str):
         return tuple(split_names(given))
-    return tuple(map(str, (given,) if isinstance(given, Method) else given))
+    several = (given,) if isinstance(given, Method) else tuple(given)
+    if any(not isinstance(one, str | Method) for one in several):
+        raise RequestError("models are compared by name, as every run makes its own: write a factory, 'module:factory'")
+    return tuple(map(str, several))
 
 
 def execute(

@@ -158,7 +158,10 @@ class Context:
     def predict(self, x: Tensor) -> Tensor:
         """The model's output in training, kept as ``output`` for penalties to use."""
         with self.method.forward(self):
-            self.output = output = self.wrapped(x)
+            output = self.wrapped(x)
+        if not isinstance(output, Tensor):
+            raise RequestError(f"in training the model gives a {type(output).__name__}: let it give its outputs alone")
+        self.output = output
         return output
 
     def spend(self, passes: float) -> None:
@@ -178,6 +181,8 @@ class Context:
             with nullcontext() if last else self.engine.no_backward_sync(self.wrapped):
                 with self.engine.autocast():
                     self.loss = loss = self.method.loss(self, part)
+                    if loss.ndim:
+                        raise RequestError(f"the loss has shape {tuple(loss.shape)}: let it be one number, the mean")
                     extra = self.method.penalty(self, part)
                     if extra is not None:
                         loss = loss + extra

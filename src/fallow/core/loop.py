@@ -29,11 +29,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fallow.base.errors import WorkError
+from fallow.base.errors import RequestError, WorkError
 from fallow.base.seeds import mix
 from fallow.core.context import Context
 from fallow.evaluate.score import Score, key_of
 
+ALONE = "Expected more than 1 value per channel"  # what torch says of the statistics of one example
 LIVE = 0.2  # seconds between two looks at a running epoch
 FITTED = 2048  # training examples that show how well a generation has learned them
 
@@ -77,7 +78,14 @@ def run_epoch(ctx: Context) -> None:
             return ctx.backward(batch)
 
         ctx.set_rate()
-        ctx.losses.append(method.update(ctx, gradients))
+        try:
+            ctx.losses.append(method.update(ctx, gradients))
+        except ValueError as error:
+            if ALONE not in str(error):
+                raise
+            raise RequestError(
+                "batch normalisation needs two or more examples at once: take a larger batch_size, or less accumulate"
+            ) from error
         method.end_step(ctx)
         clock.step += 1
         if time.monotonic() >= wake:

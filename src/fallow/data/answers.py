@@ -86,7 +86,7 @@ def array_of(y: Any, what: str, size: tuple[int, ...]) -> NDArray[Any]:
 def _plain(array: NDArray[Any], what: str) -> NDArray[Any]:
     """An array of objects, as pandas keeps labels, as what its items are; only of one kind, strings or numbers."""
     items = array.ravel().tolist()
-    rows = [place * len(array) // len(items) for place, item in enumerate(items) if _lacking(item)]
+    rows = [place * len(array) // len(items) for place, item in enumerate(items) if lacking(item)]
     if rows:
         raise RequestError(
             f"{what} is missing in {len(set(rows))} examples (the first is number {rows[0]}): "
@@ -98,7 +98,7 @@ def _plain(array: NDArray[Any], what: str) -> NDArray[Any]:
     return np.array(items).reshape(array.shape) if kinds <= PLAIN.keys() else array
 
 
-def _lacking(item: Any) -> bool:
+def lacking(item: Any) -> bool:
     """Whether an item stands for none: None, NaN, or what pandas has for them."""
     return item is None or (isinstance(item, float) and item != item) or type(item).__name__ in ("NAType", "NaTType")
 

@@ -253,7 +253,7 @@ def _indices(known: NDArray[Any], kind: str, names: Sequence[str] | None) -> NDA
     if kind == "dense" and names is None and len(present) <= present[-1]:
         raise RequestError(
             f"the masks hold {', '.join(str(int(value)) for value in present[:5])}{', …' * (len(present) > 5)}: "
-            f"give class indices from 0 to {len(present) - 1}, or say classes=NUMBER"
+            f"give class indices from 0 to {len(present) - 1}, or say fallow.data.load(…, classes=NUMBER)"
         )
     return present
 
@@ -264,7 +264,7 @@ def _names(part: User, present: NDArray[Any] | None, names: Sequence[str] | None
     if present is None:
         raise RequestError(
             f"the labels are not at hand (more than {FULL_PASS} items, or no pairs): "
-            "say classes=NUMBER (or names), or give the Dataset a `targets` attribute"
+            "give fallow.data.load(…, classes=NUMBER) (or names), or the Dataset a `targets` attribute"
         )
     known = getattr(part.dataset if isinstance(part, DataLoader) else part, "classes", None)
     if isinstance(known, list | tuple) and len(known) > int(present[-1]):

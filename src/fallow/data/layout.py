@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Number
 from typing import Any, Literal
 
 import numpy as np
@@ -206,6 +207,8 @@ def numeric(x: Any, what: str, *, as_: str | None = None) -> NDArray[Any]:
         array = np.asarray(array)
     except ValueError as error:  # rows of unequal lengths
         raise RequestError(f"{what} is not an array ({error}): give rows of equal lengths") from error
+    if array.dtype == object and all(isinstance(value, Number | np.bool_) for value in array.flat):
+        array = array.astype(np.float64)  # columns of several kinds, as pandas gives them
     if array.dtype == bool:
         white = 1 if as_ == "features" or (as_ is None and array.ndim == 2) else 255
         return array.astype(np.uint8) * np.uint8(white)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from numbers import Number
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -82,6 +83,10 @@ def texts_in(x: Any, what: str) -> NDArray[Any] | None:
     if len(strange) == array.size:
         return None
     if strange:
+        if isinstance(strange[0], Number) and strange[0] == strange[0]:
+            raise RequestError(
+                f"{what} holds numbers and texts: write it as a .csv, of which every column has its kind"
+            )
         raise RequestError(f"{what} holds {strange[0]!r} among its texts: give '' where there is none")
     return encoded(list(array.flat)).reshape(array.shape)
 

@@ -97,6 +97,8 @@ def build(name: str, *, shape: tuple[int, ...], classes: int, pretrained: bool =
     Traceback (most recent call last):
     fallow.base.errors.RequestError: unknown setting of model scnn 'depth': did you mean 'width'? ...
     """
+    if not isinstance(name, str):
+        raise RequestError(f"the model is {name!r}: give a module, or the name of a model")
     kind, colon, rest = name.strip().partition(":")
     if kind in LIBRARIES or (colon and kind not in MODELS and "=" not in rest.partition(":")[0]):
         inner, settings = parse(rest) if rest else ("", {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fallow import models
 from fallow.base.errors import RequestError, unknown
+from fallow.data.answers import lacking
 from fallow.data.given import from_paths, from_texts, kind_of, shaped
 from fallow.data.layout import numeric
 from fallow.data.scales import as_trained
@@ -125,6 +126,7 @@ class Predictor:
     def __call__(self, examples: Any) -> Predictions:
         """A prediction for each file (images; .npz, .npy and .csv have many examples), or each example of an array.
 
+        A DataFrame is read by the names of its columns where the model was trained on a table, else as it stands.
         A model of texts takes arrays of strings (N, or N×2 for pairs), .npz and .txt files of them, a text a line (or a
         file, if it was trained so), and tables with the columns that it learned from.
 
@@ -132,6 +134,8 @@ class Predictor:
         """
         if isinstance(examples, str | Path):
             examples = [examples]
+        if hasattr(examples, "to_numpy"):
+            examples = self._rows_of(examples)
         if self.texts:
             names, x, failed = from_texts(examples, self.shape[0], self.read)
         elif isinstance(examples, Tensor | np.ndarray):
@@ -139,10 +143,21 @@ class Predictor:
             if not x.isfinite().all():
                 raise RequestError("x has gaps or values that are not finite: fill them, or leave those rows out")
             names, failed = [str(row) for row in range(len(x))], dict[str, str]()
+        elif not isinstance(examples, Iterable) or not all(isinstance(each, str | Path) for each in examples):
+            raise RequestError(
+                f"examples are a {type(examples).__name__}: give an array, a tensor, a DataFrame, or paths of files"
+            )
         else:
             names, x, failed = from_paths(examples, self.shape, self.pictures, self.table)
         found = self.target.decode(self.logits(x) / (self.temperature or 1.0))
         return Predictions([Prediction(*self._say(row), name) for row, name in zip(found, names, strict=True)], failed)
+
+    def _rows_of(self, frame: Any) -> Any:
+        """The rows of a DataFrame, or a Series: of a table, what its columns of these names hold."""
+        if self.table is None or not hasattr(frame, "columns"):
+            return frame.to_numpy()
+        cells = {str(name): [_written(value) for value in frame[name].tolist()] for name in frame.columns}
+        return self.table.encode(self.table.raw(cells, "the DataFrame"))
 
     def _say(self, decoded: Tensor) -> tuple[Any, float | None]:
         """What was decoded for one example, in words."""
@@ -165,6 +180,11 @@ class Predictor:
         mean, std = self.scaled.mean, self.scaled.std
         if mean is not None and std is not None:
             as_trained(x, mean.cpu(), std.cpu(), self.pictures)
+
+
+def _written(value: Any) -> str:
+    """A cell as a file would have it; one that lacks a value is empty."""
+    return "" if lacking(value) else str(value)
 
 
 def _learner(kept: Any, file: Path) -> nn.Module:

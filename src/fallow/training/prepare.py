@@ -141,6 +141,8 @@ def _started(
     """The network with the weights it starts from, and how its layers are drawn afresh."""
     own = isinstance(model, nn.Module)
     net, factory, described = problem.network(model, settings.input_size)
+    if any(p.is_complex() for p in net.parameters()):
+        raise RequestError("the model has complex parameters: keep their real and imaginary parts apart")
     pretrained = models.load_weights(net, asked.weights) if asked.weights is not None else None
     known = models.learned(net, pretrained, given=own)
     # a head alone learns tasks whose examples are features already

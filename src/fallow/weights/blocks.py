@@ -58,6 +58,8 @@ def find_blocks(model: nn.Module, order: Mapping[str, int]) -> list[Block]:
 def head_of(model: nn.Module, order: Mapping[str, int]) -> str:
     """The path of the head: the last layer that runs and has a weight matrix, or else simply the last."""
     owned = layers(model)
+    if not owned:
+        raise RequestError("the model has no layers with weights: there is nothing to train")
     with_matrix = [path for path, layer in owned.items() if has_matrix(layer)]
     running = [path for path in with_matrix if order[path] < len(order)]
     return owner(max(running or with_matrix or owned, key=lambda path: order[path]))

@@ -62,6 +62,8 @@ class Episodes(Tasks):
                 require_whole(key, value, least, LARGE)
         if not isinstance(self.x, Tensor):
             self.x = layout({"train": numeric(self.x, "x")}, [])["train"]
+        if self.x.is_floating_point() and (bad := int((~self.x.isfinite().flatten(1).all(1)).sum())):
+            raise RequestError(f"x has NaN or infinite values in {bad} examples: replace them, or leave those out")
         self.y, self.labels = numbered(self.y, self.names)
         if len(self.x) != len(self.y):
             raise RequestError(f"there are {len(self.x)} examples but {len(self.y)} labels: give one for each")

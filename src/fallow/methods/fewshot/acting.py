@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fallow.adaptation.learner import Judged, Learner
 from fallow.adaptation.objective import Params
 from fallow.base.errors import RequestError
+from fallow.base.numbers import is_whole
 from fallow.control.adapting import Acting, adapting, outputs
 from fallow.control.advantage import advantages
 from fallow.control.policy import divergence, metric
@@ -71,7 +72,7 @@ class ActingMAML(FewShotMethod):
     def __post_init__(self) -> None:
         for key in ("steps", "evaluate_steps"):
             value = getattr(self, key)
-            if value is not None and (not isinstance(value, int) or value < 1):
+            if value is not None and (not is_whole(value, 1)):
                 raise RequestError(f"{key} is {value}: it must be a whole number from 1")
         if not 0 < self.rate < math.inf:
             raise RequestError(f"rate is {self.rate}: it must be above 0")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fallow.base.errors import RequestError
+from fallow.base.numbers import is_whole
 from fallow.control.surrogate import surrogate
 from fallow.core.context import Context
 from fallow.core.method import Gradients
@@ -31,7 +32,7 @@ class MAMLPPO(ActingMAML):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.epochs, int) or self.epochs < 1:
+        if not is_whole(self.epochs, 1):
             raise RequestError(f"epochs is {self.epochs}: it must be a whole number from 1")
         if not 0 < self.clip < 1:
             raise RequestError(f"clip is {self.clip}: it must be between 0 and 1")

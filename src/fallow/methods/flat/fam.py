@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fallow.base.errors import RequestError, unknown
+from fallow.base.numbers import is_whole
 from fallow.core.context import Batch, Context
 from fallow.core.method import Method
 from fallow.core.ranges import log
@@ -54,7 +55,7 @@ class FAM(Method):
             raise RequestError(f"strength is {self.strength}: it must be above 0")
         if self.form not in ("auto", *FORMS):
             raise unknown("form", self.form, ("auto", *FORMS))
-        if not isinstance(self.probes, int) or self.probes < 1:
+        if not is_whole(self.probes, 1):
             raise RequestError(f"probes is {self.probes}: it must be a whole number from 1")
         self.layer = ",".join(name for name in re.split(r"[,+\s]+", self.layer) if name)  # a + would add a method
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, WorkError
+from fallow.base.numbers import is_whole
 from fallow.core.context import Context
 from fallow.core.method import Method
 from fallow.core.ranges import choice
@@ -50,7 +51,7 @@ class LW(Method):
     freeze: bool = False  # blocks 1..k stay as they are while the rest trains
 
     def __post_init__(self) -> None:
-        if not isinstance(self.repeats, int) or self.repeats < 1:
+        if not is_whole(self.repeats, 1):
             raise RequestError(f"repeats is {self.repeats}: it must be a whole number from 1")
 
     def begin(self, ctx: Context) -> None:

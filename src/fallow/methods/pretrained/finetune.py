@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import nn
 
 from fallow.base.errors import RequestError
+from fallow.base.numbers import is_whole
 from fallow.core.context import Context
 from fallow.core.method import Method
 from fallow.core.ranges import log
@@ -48,7 +49,7 @@ class Finetune(Method):
                 raise RequestError(f"{key} is {getattr(self, key)}: it must be above 0")
         if not 0 <= self.first < 1:
             raise RequestError(f"first is {self.first}: it must be a share of the epochs, from 0 to below 1")
-        if not isinstance(self.epochs, int) or self.epochs < 1:
+        if not is_whole(self.epochs, 1):
             raise RequestError(f"epochs is {self.epochs}: it must be a whole number from 1")
 
     def plan(self, generations: int, epochs: int) -> tuple[int, int]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fallow.base.errors import RequestError, unknown
+from fallow.base.numbers import is_whole
 from fallow.base.seeds import mix
 from fallow.core.context import Batch, Context
 from fallow.data import FOREIGN
@@ -87,7 +88,7 @@ class ConfidenceNetwork(FixMatch):
                 raise unknown(f"value for {key}", getattr(self, key), known)
         for key, least in (("warmup", 0), ("every", 1), ("products", 1)):
             value = getattr(self, key)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            if not is_whole(value, least):
                 raise RequestError(f"{key} is {value}: it must be a whole number from {least}")
         for key in ("rate", "limit"):
             if not 0 < getattr(self, key) < math.inf:

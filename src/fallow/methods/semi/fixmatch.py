@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fallow.base.errors import RequestError
+from fallow.base.numbers import is_whole
 from fallow.core.context import Batch, Context
 from fallow.core.method import Cost, Method
 from fallow.core.ranges import choice, log
@@ -65,7 +66,7 @@ class FixMatch(Method):
             raise RequestError(f"decay is {self.decay}: it must be from 0 to below 1")
         for key, least in (("ratio", 1), ("steps", 0)):
             value = getattr(self, key)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            if not is_whole(value, least):
                 raise RequestError(f"{key} is {value}: it must be a whole number from {least}")
 
     @property
