@@ -669,6 +669,15 @@ def test_numbers_of_text() -> None:
     np.testing.assert_array_equal(values[[0, 2, 4]], [1000.0, np.nan, 0.0])
 
 
+def test_codes_with_underscores_are_no_numbers(tmp_path: Path) -> None:
+    """Python reads both 1_12 and 11_2 as 112."""
+    assert numbers(["1_12", "11_2", "12"])[1] == [0, 1]
+    data = load(written(tmp_path / "t.csv", **columns() | {"well": ["1_12", "11_2", "2_05"] * 20}), target="price")
+    assert data.table is not None
+    assert data.table.columns[-1].categories == ("11_2", "1_12", "2_05")
+    assert load(tmp_path / "t.csv", target="well").classes == ["11_2", "1_12", "2_05"]
+
+
 @pytest.mark.parametrize(("name", "words"), [("Split", ("Train", "dev", "TEST")), ("set", ("training", "val", "test"))])
 def test_the_parts_of_a_column(name: str, words: tuple[str, str, str], tmp_path: Path) -> None:
     held = columns() | {name: [words[0]] * 40 + [words[1]] * 8 + [words[2]] * 12, "who": list(range(30)) * 2}

@@ -175,7 +175,7 @@ def numbers(cells: Sequence[str], way: str = "") -> tuple[NDArray[np.float64], l
     (array([1.5, nan, nan]), [2])
     """
     there = np.array([present(cell) for cell in cells], bool)
-    if way:
+    if way or any("_" in cell for cell in cells):
         cells = [
             (writing.plain(cell, way) or "no number") if here else "" for cell, here in zip(cells, there, strict=True)
         ]
