@@ -54,6 +54,12 @@ def test_several_labels_in_a_cell_classes_and_numbers(tmp_path: Path) -> None:
     assert load(root, target="weight").target.kind == "numbers"
 
 
+def test_codes_in_a_list_are_classes_as_written(tmp_path: Path) -> None:
+    for name, codes in (("codes", ["007", "7", "08"]), ("numbers", ["1", "2", "3"])):
+        rows = "\n".join(f"{i}.png,{codes[i % 3]}" for i in range(COUNT))
+        assert load(folder(tmp_path / name, f"file,code\n{rows}\n")).classes == sorted(codes)
+
+
 def test_a_list_by_its_own_path(tmp_path: Path) -> None:
     root = folder(tmp_path / "f", "file,a\n0.png,1\n")
     rows = "\n".join(f"f/{i}.png,{i % 2},{int(i % 3 == 0)}" for i in range(COUNT))

@@ -669,6 +669,26 @@ def test_numbers_of_text() -> None:
     np.testing.assert_array_equal(values[[0, 2, 4]], [1000.0, np.nan, 0.0])
 
 
+@pytest.mark.parametrize(
+    ("codes", "classes", "says"),
+    [
+        (["007", "7", "0010", "10"], ["0010", "007", "10", "7"], "'007' and '7' in 'code' are treated as two classes"),
+        (["1e2", "100", "7"], ["100", "1e2", "7"], "'100' and '1e2' in 'code' are treated as two classes"),
+        (["03", "10"], ["03", "10"], "The classes in 'code' are kept as they are written (03)."),
+        ([str(2**53), str(2**53 + 1)], [str(2**53), str(2**53 + 1)], "as they are written (9007199254740992)"),
+        (["1", "2.0", "1.0"], ["1", "2"], ""),
+        (["+1", "-1"], ["-1", "1"], ""),
+        (["0.00e+00", "1.00e+00"], ["0", "1"], ""),
+    ],
+)
+def test_codes_that_are_one_number_stay_apart(codes: list[str], classes: list[str], says: str, tmp_path: Path) -> None:
+    held = columns() | {"code": (codes * ROWS)[:ROWS]}
+    data = load(written(tmp_path / "t.csv", **held), target="code")
+    assert data.classes == classes
+    assert any(says in note for note in data.notes)
+    assert says or not any("written" in note or "two classes" in note for note in data.notes)
+
+
 def test_codes_with_underscores_are_no_numbers(tmp_path: Path) -> None:
     """Python reads both 1_12 and 11_2 as 112."""
     assert numbers(["1_12", "11_2", "12"])[1] == [0, 1]
