@@ -669,6 +669,40 @@ def test_numbers_of_text() -> None:
     np.testing.assert_array_equal(values[[0, 2, 4]], [1000.0, np.nan, 0.0])
 
 
+@pytest.mark.parametrize("mark", ["-", "missing"])
+def test_a_mark_of_gaps_among_numbers_is_refused(mark: str, tmp_path: Path) -> None:
+    """Every number was a category."""
+    held = columns() | {"age": [mark if i % 6 == 0 else 20 + i for i in range(ROWS)]}
+    with pytest.raises(RequestError, match=rf"'{mark}' is in 10 rows of 'age', and 50 others hold numbers: leave"):
+        load(written(tmp_path / "t.csv", **held), target="price")
+    with pytest.raises(RequestError, match=f"holds '{mark}' among numbers: correct it, leave it empty, or say"):
+        load(tmp_path / "t.csv", target="age")
+    held["age"] = [mark if i % 6 == 0 else i % 6 for i in range(ROWS)]  # which may be codes
+    data = load(written(tmp_path / "t.csv", **held), target="price")
+    assert f"'age' is read as texts, as 10 of its cells are no numbers ('{mark}')." in data.notes
+    said = f"'{mark}' in 10 rows of 'age' is treated as a class: leave those cells empty if it is none."
+    assert said in load(tmp_path / "t.csv", target="age").notes
+    held["age"] = ["-" if i % 6 == 0 else ["old", "young"][i % 2] for i in range(ROWS)]
+    assert any("'-' in 10 rows" in n for n in load(written(tmp_path / "t.csv", **held), target="age").notes)
+    held["age"] = ["+", "-"] * 30
+    assert not any("as a class" in n for n in load(written(tmp_path / "t.csv", **held), target="age").notes)
+
+
+def test_numbers_with_a_unit_are_said_to_be_texts(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    held = columns() | {
+        "years": [f"{i % 20} years" for i in range(ROWS)],
+        "paid": [f"$ {x:.3f}" for x in draw.normal(50, 9, ROWS)],
+        "share": [f"{i % 9} %" if i % 2 else i % 9 / 100 for i in range(ROWS)],
+        "room": [f"{i % 4}{'ab'[i % 2]}" for i in range(ROWS)],
+    }
+    notes = " ".join(load(written(tmp_path / "t.csv", **held), target="price").notes)
+    assert "'years' is read as texts, as its cells have a unit (0 years): write numbers alone, in one unit" in notes
+    assert "was left out. 'paid' is read as texts, as its cells have a unit ($ 5" in notes
+    assert "'share' is read as texts, as some of its cells have a unit (1 %)" in notes
+    assert "'room'" not in notes
+
+
 @pytest.mark.parametrize(
     ("codes", "classes", "says"),
     [

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fallow.base.errors import RequestError, unknown
 from fallow.data.answers import MANY
-from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, numbers
+from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, lone_mark, measured, numbers
 from fallow.data.targets import KINDS
 from fallow.data.written import plain
 
@@ -163,7 +163,7 @@ def _single(name: str, column: Sequence[str], kind: str | None, way: str) -> tup
     if kind == "numbers":
         y = y.astype(np.float64)
     if y.dtype.kind == "U":
-        said += _alike(name, sorted(set(y.tolist())))
+        said += _alike(name, sorted(set(y.tolist()))) + _marked(name, y.tolist(), way)
     return Answers(y, rows, kind, [name] if y.dtype.kind == "f" else None, notes + said), gaps
 
 
@@ -197,6 +197,18 @@ def _alike(name: str, classes: list[str]) -> list[str]:
     ]
 
 
+def _marked(name: str, answers: Sequence[str], way: str) -> list[str]:
+    """Says when a class may be a mark of gaps: the only one without letters and digits, or a text among numbers."""
+    counts = Counter(answers)
+    signs = [each for each in counts if not any(letter.isalnum() for letter in each)]
+    wrong = numbers(answers, way)[1]
+    mark = signs[0] if len(signs) == 1 else lone_mark(answers, wrong) if 2 * len(wrong) < len(answers) else ""
+    if not mark or counts[mark] == len(answers):
+        return []
+    rows = f"{counts[mark]} row{'s' * (counts[mark] > 1)}"
+    return [f"{mark!r} in {rows} of {name!r} is treated as a class: leave those cells empty if it is none."]
+
+
 def _gaps(name: str, answers: Sequence[str], kind: str | None, way: str) -> tuple[set[str], list[str]]:
     """How a missing answer is written: among words, none and null are classes, which is said."""
     known = [answer for answer in answers if answer.lower() not in GAPS]
@@ -226,8 +238,8 @@ def _read(name: str, answers: Sequence[str], there: list[int], kind: str | None,
     """Whole numbers, numbers, or else names of classes; a text among numbers is told with its row."""
     known = [answers[i] for i in there]
     values, wrong = numbers(known, way)
-    measured = len(wrong) <= (1 - MOSTLY) * len(known) and len(set(known)) > MANY
-    if wrong and (kind == "numbers" or (kind is None and measured)):
+    few = len(wrong) <= (1 - MOSTLY) * len(known) or (2 * len(wrong) < len(known) and lone_mark(known, wrong))
+    if wrong and (kind == "numbers" or (kind is None and few and measured(values))):
         row = there[wrong[0]]
         raise RequestError(
             f"row {row + 1} of {name!r}, which is to be predicted, holds {answers[row]!r} among numbers: correct it, "
