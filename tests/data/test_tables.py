@@ -380,6 +380,15 @@ def test_columns_of_pixels_and_of_samples(separator: str, tmp_path: Path) -> Non
     alone = written(tmp_path / "new.csv", separator, **{f"pixel{i}": x[:, i] for i in range(16)})
     found = [Predictor(tmp_path / "run")(file) for file in (path, alone)]  # with its labels, or without
     assert [p.label for p in found[0]] == [p.label for p in found[1]]
+    orders = np.random.default_rng(1).permutation(16)
+    other = written(tmp_path / "other.csv", separator, kind=held["label"], **{f"pixel{i}": x[:, i] for i in orders})
+    found += [Predictor(tmp_path / "run")(other)]
+    assert [p.confidence for p in found[2]] == [p.confidence for p in found[0]]
+    fallow.fit("mlp:hidden=4", other, as_="images", target="kind", generations=1, epochs=1, out=tmp_path / "named")
+    assert len(Predictor(tmp_path / "named")(other)) == 60  # what was predicted is left out, however it is called
+    lacking = written(tmp_path / "less.csv", separator, **{f"pixel{i}": x[:, i] for i in range(15)}, more=x[:, 15])
+    with pytest.raises(RequestError, match="lacks the column 'pixel15', which the model was trained with"):
+        Predictor(tmp_path / "run")(lacking)
     halves = written(tmp_path / "s.csv", separator, **held | {"pixel3": x[:, 3] + 0.5})
     signals = load(halves, as_="signals")
     assert (signals.shape, signals.train.x[0, 0, 3].item()) == ((1, 16), 0.5)

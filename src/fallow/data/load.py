@@ -310,6 +310,7 @@ def _carve(name: str, parts: Parts, cut: Shares) -> Data:
     return Data(
         name, train, val, test, parts.classes, shape, kept[0], kept[1], notes, overlap=overlap, grouped=bool(groups),
         target=fitted, whole=whole, table=table, decoded=parts.decoded, texts_of=parts.texts_of,
+        columns=parts.columns,
     )  # fmt: skip
 
 

@@ -108,6 +108,7 @@ def table(
     said = [note for key, note in said_of_numbers.items() if key in read]
     notes = parts.notes + found.notes + said + notes + said_of_parts
     parts = Parts(train, val, test, parts.target, notes, table=columns, texts_of=texts)
+    parts.columns = tuple(kept) if columns is None and not texts else ()
     if belonging is not None or groups is not None:
         whose = apart([belonging[i] for i in found.rows], parts.notes) if belonging is not None else read_groups(groups)
         if len(whose) != len(found.rows):
