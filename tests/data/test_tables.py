@@ -785,6 +785,9 @@ def test_lines_of_json_are_a_table(tmp_path: Path) -> None:
     texts = [{"text": f"what is it that number {i} wants", "tags": ["a", "b"][: 1 + i % 2]} for i in range(ROWS)]
     path.write_text("\n".join(map(json.dumps, texts)))
     assert load(path, target="tags").target.kind == "labels"
+    odd = [{"text": f"what number {i} wants\u2028is\x85this", "label": i % 2} for i in range(ROWS)]
+    path.write_text("\r\n".join(json.dumps(row, ensure_ascii=False) for row in odd), "utf-8")
+    assert sum(load(path).sizes.values()) == ROWS  # of the ends of lines that Unicode has, a string may hold some
     for wrong, says in (('{"a": {"b": 1}}', "within others"), ("[1, 2]", "items"), ("{a", "line 2 of")):
         path.write_text('{"age": 1, "label": 0}\n' + wrong)
         with pytest.raises(RequestError, match=says):

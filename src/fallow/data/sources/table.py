@@ -304,7 +304,7 @@ def decoded(content: bytes) -> str:
 def _jsonl(path: Path) -> Sheet:
     """An object on every line, of numbers, strings, or lists of them (several labels); what one lacks is a gap."""
     rows = []
-    for number, line in enumerate(decoded(path.read_bytes()).splitlines(), 1):
+    for number, line in enumerate(decoded(path.read_bytes()).split("\n"), 1):
         try:
             row = json.loads(line) if line.strip() else {}
             rows += [{str(key): _cell(value) for key, value in row.items()}] if row else []
