@@ -544,6 +544,17 @@ def test_rows_without_a_group_are_apart(tmp_path: Path) -> None:
     assert "40 rows without a group: each is a group of its own." in data.notes
 
 
+def test_commas_in_names_do_not_part_cells(tmp_path: Path) -> None:
+    rows = [f"{i % 7},5;{i},25;{i % 5};{'ab'[i % 2]}" for i in range(ROWS)]
+    (tmp_path / "t.csv").write_text("\n".join(["Länge, cm;Gewicht, kg;Alter, J;label", *rows]), "utf-8")
+    data = load(tmp_path / "t.csv")
+    assert data.table is not None
+    assert [column.name for column in data.table.columns] == ["Länge, cm", "Gewicht, kg", "Alter, J"]
+    rows = [f'"{i % 2},3",{i % 7},{"ab"[i % 2]}' for i in range(ROWS)]
+    (tmp_path / "t.csv").write_text("\n".join(["size;mm,b|b,label", *rows]))
+    assert load(tmp_path / "t.csv").shape == (2 + 1,)
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252", "latin-1"])
 def test_files_as_others_write_them(encoding: str, tmp_path: Path) -> None:
     odd = "b \u2026 c" if encoding != "latin-1" else "d\x81\xe9"  # cp1252's … is a line's end in latin-1

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from fallow.data.written import decimal, ways
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 SEPARATORS = ",;\t|"
+LOOKED_AT = 200  # lines, for what parts their cells
 END = "\ue000end"  # after the last line of a file: in a row of its own, if all cells ended
 PARTED = ("split", "set", "partition", "subset")  # what a column that says the part of each row is called
 EXCEL = re.compile(r"\"?sep=(.)\"?")
@@ -217,7 +219,7 @@ def _csv(path: Path) -> Sheet:
     if said := EXCEL.fullmatch(first.strip()):  # how Excel is told of a separator
         separator, text = said[1], rest
     else:
-        separator = max(SEPARATORS, key=first.count)
+        separator = _separator(text, first)
     found = _rows(text, separator, path)
     if not found:
         return Sheet()
@@ -237,6 +239,26 @@ def _csv(path: Path) -> Sheet:
     sheet = Sheet(zip(head, columns, strict=True))
     sheet.commas = separator != ","
     return sheet
+
+
+def _separator(text: str, first: str) -> str:
+    r"""The most frequent of the first line's separators, of those that part all lines alike, if some do.
+
+    >>> _separator("a, b, c;d\n1;2\n", "a, b, c;d"), _separator("a,b,c;d\n1,2,3\n", "a,b,c;d")
+    (';', ',')
+    """
+    known = sorted((each for each in SEPARATORS if each in first), key=first.count, reverse=True)
+    even = [each for each in known if len(known) > 1 and _even(text, each)]
+    return next(iter(even or known), SEPARATORS[0])
+
+
+def _even(text: str, separator: str) -> bool:
+    """Whether all of the first lines have equally many cells."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        return len({len(row) for row in islice(filter(None, reader), LOOKED_AT)}) == 1
+    except csv.Error:  # which will be said, if nothing parts the lines better
+        return False
 
 
 def _rows(text: str, separator: str, path: Path) -> list[tuple[int, list[str]]]:
