@@ -449,8 +449,13 @@ def test_a_column_that_says_the_answer_is_named(tmp_path: Path) -> None:
         notes = load(written(tmp_path / "t.csv", **held), target=target).notes
         return [note.split("'")[1] for note in notes if "alone gives the target" in note]
 
+    celsius = np.round(np.random.default_rng(0).normal(20, 5, 120), 1)
+    held |= {"celsius": celsius, "°F": np.round(1.8 * celsius + 32, 1), "K": np.round(celsius + 273.15)}
+    held |= {"near": np.round(celsius + np.tile([0.15, -0.15], 60), 1), "bent": np.round(celsius + celsius**2 / 900, 1)}
+
     assert named("ill") == ["code"]
     assert named("price") == ["in cents"]
+    assert named("celsius") == ["°F"]  # rounded, as the thermometer beside it is not
     assert named("ward") == []
 
 
