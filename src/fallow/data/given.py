@@ -45,17 +45,19 @@ def from_paths(
     pictures: bool,
     table: DataTable | None = None,
     columns: Sequence[str] = (),
+    flattened: tuple[int, ...] = (),
 ) -> Given:
     """Files, and those in folders: PNG and JPEG where the model takes ``pictures``, .npz, .npy and .csv of arrays.
 
     Where the model was trained on a ``table``, .csv, .tsv, .jsonl and .parquet hold rows with the same columns; where
     ``columns`` were read as pixels or samples, they are found by their names, if the file has names of them.
+    Image files that became features were ``flattened``, from this shape.
     What cannot be read is left out, with its reason; only if nothing is left is that an error.
     """
     names: list[str] = []
     pieces: list[Tensor] = []
     failed: dict[str, str] = {}
-    for path in _files(paths, failed, KNOWN, pictures):
+    for path in _files(paths, failed, KNOWN, pictures or bool(flattened)):
         try:
             if table is not None and path.suffix.lower() in TABLES:
                 cells = as_trained(read_cells(path), table)
@@ -63,7 +65,7 @@ def from_paths(
                 _strange(table, raw, cells, path)
                 some = table.encode(raw)
             else:
-                some = _read(path, shape, pictures, columns)
+                some = _read(path, shape, pictures, columns, flattened)
         except RequestError as error:
             failed[str(path)] = str(error)
             continue
@@ -200,15 +202,18 @@ def _files(paths: Iterable[str | Path], failed: dict[str, str], known: Sequence[
             failed[str(path)] = f"there is no file or folder {path}"
 
 
-def _read(path: Path, shape: tuple[int, ...], pictures: bool, columns: Sequence[str]) -> Tensor:
+def _read(
+    path: Path, shape: tuple[int, ...], pictures: bool, columns: Sequence[str], flattened: tuple[int, ...]
+) -> Tensor:
     if _is_image(path):
-        if not pictures:
+        if not pictures and not flattened:
             raise RequestError(
                 f"{path} is an image, and the model was trained on arrays of shape {shape}: give it arrays"
             )
-        channels, height, width = shape
+        channels, height, width = flattened or shape
         try:
-            return torch.from_numpy(decode(path, (height, width), channels))[None]
+            image = torch.from_numpy(decode(path, (height, width), channels))[None]
+            return image.flatten(1).float() if flattened else image
         except Exception as error:  # Pillow raises many kinds for a damaged file
             raise RequestError(f"{path} cannot be read as an image") from error
     kind = path.suffix.lower()

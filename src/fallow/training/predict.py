@@ -84,6 +84,7 @@ class Predictor:
             )
         self.pictures: bool = record["pictures"]
         self.table = DataTable.of(record["table"]) if record.get("table") else None
+        self.flattened = tuple(record.get("flattened") or ())
         self.columns: list[str] = record.get("columns") or []
         self.temperature: float | None = record.get("temperature")  # logits are divided by it, as validation liked it
         file = folder / f"{weights}.safetensors"
@@ -141,7 +142,7 @@ class Predictor:
                 raise RequestError("x has gaps or values that are not finite: fill them, or leave those rows out")
             names, failed = [str(row) for row in range(len(x))], dict[str, str]()
         else:
-            names, x, failed = from_paths(examples, self.shape, self.pictures, self.table, self.columns)
+            names, x, failed = from_paths(examples, self.shape, self.pictures, self.table, self.columns, self.flattened)
         found = self.target.decode(self.logits(x) / (self.temperature or 1.0))
         return Predictions([Prediction(*self._say(row), name) for row, name in zip(found, names, strict=True)], failed)
 
