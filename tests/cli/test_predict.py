@@ -196,3 +196,14 @@ def test_masks_are_written_in_the_size_of_their_pictures(run: Run, tmp_path: Pat
     answer = run("train", "digits", "--train", "50", "--out", "plain", "--model", "mlp", "--quick")
     answer = run("predict", "plain", str(tmp_path / "wide.png"), "--masks", "masks")
     assert "plain does not predict masks: leave --masks out" in answer.err
+
+
+def test_numbers_are_whole_in_csv_and_readable_elsewhere(run: Run) -> None:
+    rows = "".join(f"{i % 11},{1.7e9 + 3600 * (i % 11) + i / 8}\n" for i in range(60))
+    Path("t.csv").write_text(f"hours,seconds\n{rows}")
+    run("train", "t.csv", "--target", "seconds", *TRAIN, "--out", "run").done()
+    expected = [p.label for p in Predictor("run")("t.csv")]
+    written = run("predict", "run", "t.csv", "--csv").done().splitlines()[1:]
+    assert [float(line.split(",")[1]) for line in written] == expected
+    shown = run("predict", "run", "t.csv").done().splitlines()
+    assert [line.split()[1] for line in shown] == [f"{number:.0f}" for number in expected]

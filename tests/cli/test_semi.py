@@ -194,6 +194,9 @@ def test_without_labels_to_hide_there_must_be_other_images(run: Run) -> None:
 
 
 def test_what_holds_no_images(run: Run) -> None:
+    Path("t.csv").write_text("age,risk\n" + "30,low\n40,high\n" * 20)
+    said = run("semi", "t.csv", "--labels", 20, *SMALL).refused()
+    assert said.startswith("t.csv is a table, and semi learns from images: give a folder of them")
     assert "holds no images in memory" in run("semi", "synthetic", "--labels", 20, *SMALL).refused()
 
 

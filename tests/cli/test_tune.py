@@ -140,7 +140,7 @@ def test_a_decay_per_weight_is_learned_again(tune: Run, run: Run, tmp_path: Path
         (["--per", "neuron"], "unknown value for per 'neuron'"),
         (["--grid", 1], "grid is 1: it must be a whole number from 2"),
         (["--seeds", 0], "seeds is 0: it must be a whole number from 1"),
-        (["--val", 0], "the decay is learned on validation"),
+        (["--val", 1], "the decay is learned on validation, give a share between 0 and 1"),
         (["--solver", "exat"], "unknown solver 'exat'"),
         (["--inner", 500], "ends before the first meta-update"),
         (["--workers", 0], "workers is 0"),

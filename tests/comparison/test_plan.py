@@ -62,7 +62,7 @@ def test_settings_that_are_none_are_not_kept() -> None:
         ({"budget": "time"}, "unknown budget 'time'"),
         ({"score": "first"}, "unknown score 'first'"),
         ({"val": 0}, "val is 0: a comparison chooses on validation"),
-        ({"val": 1.0}, "val is 1.0"),
+        ({"val": 1.5}, "val is 1.5: a comparison chooses on validation, give a share between 0 and 1"),
         ({"val": float("nan")}, "val is nan"),
         ({"methods": ["lff"]}, "unknown method 'lff': did you mean 'llf'?"),
         ({"methods": ["llf:"]}, "'' in 'llf:' is not a setting"),

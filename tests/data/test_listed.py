@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 import fallow
+from fallow import Predictor
 from fallow.base.errors import RequestError
 from fallow.data import load
 
@@ -54,6 +55,12 @@ def test_several_labels_in_a_cell_classes_and_numbers(tmp_path: Path) -> None:
     assert load(root, target="weight").target.kind == "numbers"
 
 
+def test_codes_in_a_list_are_classes_as_written(tmp_path: Path) -> None:
+    for name, codes in (("codes", ["007", "7", "08"]), ("numbers", ["1", "2", "3"])):
+        rows = "\n".join(f"{i}.png,{codes[i % 3]}" for i in range(COUNT))
+        assert load(folder(tmp_path / name, f"file,code\n{rows}\n")).classes == sorted(codes)
+
+
 def test_a_list_by_its_own_path(tmp_path: Path) -> None:
     root = folder(tmp_path / "f", "file,a\n0.png,1\n")
     rows = "\n".join(f"f/{i}.png,{i % 2},{int(i % 3 == 0)}" for i in range(COUNT))
@@ -61,7 +68,13 @@ def test_a_list_by_its_own_path(tmp_path: Path) -> None:
     data = load(tmp_path / "other.csv")
     assert (data.target.kind, data.shape, data.pictures) == ("labels", (1, 8, 8), True)
     assert load(tmp_path / "other.csv", target="oedema:classes", size=16).shape == (1, 16, 16)
-    assert load(tmp_path / "other.csv", as_="features").shape == (64,)
+    flat = load(tmp_path / "other.csv", as_="features", val=0, test=0)
+    assert (flat.shape, flat.flattened) == ((64,), (1, 8, 8))
+    run = tmp_path / "run"
+    fallow.fit("mlp:hidden=4", tmp_path / "other.csv", as_="features", val=0, test=0, generations=1, epochs=1, out=run)
+    expected, found = Predictor(run, "last")(flat.train.x), Predictor(run, "last")(root)  # in the order of names
+    assert found[0].confidence == expected[0].confidence
+    assert sorted(p.confidence for p in found) == pytest.approx(sorted(p.confidence for p in expected))
     more = "\n".join(f"f/{i}.png,{i % 2},{int(i % 3 == 0)},{i}" for i in range(COUNT))
     (tmp_path / "more.csv").write_text(f"file,oedema,fracture,age\n{more}\n")
     assert load(tmp_path / "more.csv", target="fracture,oedema").classes == ["fracture", "oedema"]

@@ -605,10 +605,17 @@ def write_images(place: Path, n: int = 4) -> None:
         ("val/a val/b test/a test/b", "holds test, val: these look like parts, not classes"),
         ("train test", "holds test, train: these look like parts"),  # without class folders
         ("cat/train cat/test dog/train dog/test", r"cat holds parts, train/ and test/: put them first, train/cat"),
+        ("trainval/a trainval/b test/a test/b", "holds test, trainval: these look like parts"),
+        ("fold1/a fold1/b fold2/a fold2/b fold_3/a fold_3/b", "holds fold1, fold2, fold_3: these look like parts"),
+        ("development/a development/b evaluation/a evaluation/b", "holds development, evaluation: these look"),
+        ("labelled/a labelled/b unlabelled/a unlabelled/b", "or put all examples of a class into one folder"),
+        ("labelled/a labelled/b unlabelled", "holds labelled, unlabelled: these look like parts"),
         ("train/a train/b test", r"test/ has no labels, keep it elsewhere"),
         ("train bus car", ""),  # a class that is called so
         ("valid/2020 valid/2021 invalid/2020", ""),
         ("bullet_train test_tube", ""),
+        ("development evaluation", ""),  # of a company
+        ("fold/2020 plain/2020", ""),
     ],
 )
 def test_parts_are_not_learned_as_classes(places: str, says: str, tmp_path: Path) -> None:
@@ -619,6 +626,15 @@ def test_parts_are_not_learned_as_classes(places: str, says: str, tmp_path: Path
         return
     with pytest.raises(RequestError, match=says):
         load(tmp_path)
+
+
+def test_folders_in_all_class_folders_are_said(tmp_path: Path) -> None:
+    for place in ("cat/ann", "cat/ben", "cat/cy", "dog/ann", "dog/ben", "dog/cy"):
+        write_images(tmp_path / "by" / place)
+    said = "The classes are the folders cat, dog; ann, ben, … in each of them are no classes."
+    assert said in load(tmp_path / "by").notes
+    Image.fromarray(pixels(9, 7, 3)).save(tmp_path / "by" / "dog" / "0.png")
+    assert not any("no classes" in note for note in load(tmp_path / "by").notes)
 
 
 def test_hidden_folders_are_left_alone_at_any_depth(tmp_path: Path) -> None:

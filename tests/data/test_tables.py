@@ -380,6 +380,15 @@ def test_columns_of_pixels_and_of_samples(separator: str, tmp_path: Path) -> Non
     alone = written(tmp_path / "new.csv", separator, **{f"pixel{i}": x[:, i] for i in range(16)})
     found = [Predictor(tmp_path / "run")(file) for file in (path, alone)]  # with its labels, or without
     assert [p.label for p in found[0]] == [p.label for p in found[1]]
+    orders = np.random.default_rng(1).permutation(16)
+    other = written(tmp_path / "other.csv", separator, kind=held["label"], **{f"pixel{i}": x[:, i] for i in orders})
+    found += [Predictor(tmp_path / "run")(other)]
+    assert [p.confidence for p in found[2]] == [p.confidence for p in found[0]]
+    fallow.fit("mlp:hidden=4", other, as_="images", target="kind", generations=1, epochs=1, out=tmp_path / "named")
+    assert len(Predictor(tmp_path / "named")(other)) == 60  # what was predicted is left out, however it is called
+    lacking = written(tmp_path / "less.csv", separator, **{f"pixel{i}": x[:, i] for i in range(15)}, more=x[:, 15])
+    with pytest.raises(RequestError, match="lacks the column 'pixel15', which the model was trained with"):
+        Predictor(tmp_path / "run")(lacking)
     halves = written(tmp_path / "s.csv", separator, **held | {"pixel3": x[:, 3] + 0.5})
     signals = load(halves, as_="signals")
     assert (signals.shape, signals.train.x[0, 0, 3].item()) == ((1, 16), 0.5)
@@ -440,8 +449,13 @@ def test_a_column_that_says_the_answer_is_named(tmp_path: Path) -> None:
         notes = load(written(tmp_path / "t.csv", **held), target=target).notes
         return [note.split("'")[1] for note in notes if "alone gives the target" in note]
 
+    celsius = np.round(np.random.default_rng(0).normal(20, 5, 120), 1)
+    held |= {"celsius": celsius, "°F": np.round(1.8 * celsius + 32, 1), "K": np.round(celsius + 273.15)}
+    held |= {"near": np.round(celsius + np.tile([0.15, -0.15], 60), 1), "bent": np.round(celsius + celsius**2 / 900, 1)}
+
     assert named("ill") == ["code"]
     assert named("price") == ["in cents"]
+    assert named("celsius") == ["°F"]  # rounded, as the thermometer beside it is not
     assert named("ward") == []
 
 
@@ -533,6 +547,17 @@ def test_rows_without_a_group_are_apart(tmp_path: Path) -> None:
     held = columns() | {"patient": ["" if i % 3 else f"p{i // 6}" for i in range(ROWS)]}
     data = load(written(tmp_path / "t.csv", **held), target="price", groups="patient")
     assert "40 rows without a group: each is a group of its own." in data.notes
+
+
+def test_commas_in_names_do_not_part_cells(tmp_path: Path) -> None:
+    rows = [f"{i % 7},5;{i},25;{i % 5};{'ab'[i % 2]}" for i in range(ROWS)]
+    (tmp_path / "t.csv").write_text("\n".join(["Länge, cm;Gewicht, kg;Alter, J;label", *rows]), "utf-8")
+    data = load(tmp_path / "t.csv")
+    assert data.table is not None
+    assert [column.name for column in data.table.columns] == ["Länge, cm", "Gewicht, kg", "Alter, J"]
+    rows = [f'"{i % 2},3",{i % 7},{"ab"[i % 2]}' for i in range(ROWS)]
+    (tmp_path / "t.csv").write_text("\n".join(["size;mm,b|b,label", *rows]))
+    assert load(tmp_path / "t.csv").shape == (2 + 1,)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252", "latin-1"])
@@ -669,6 +694,69 @@ def test_numbers_of_text() -> None:
     np.testing.assert_array_equal(values[[0, 2, 4]], [1000.0, np.nan, 0.0])
 
 
+@pytest.mark.parametrize("mark", ["-", "missing"])
+def test_a_mark_of_gaps_among_numbers_is_refused(mark: str, tmp_path: Path) -> None:
+    """Every number was a category."""
+    held = columns() | {"age": [mark if i % 6 == 0 else 20 + i for i in range(ROWS)]}
+    with pytest.raises(RequestError, match=rf"'{mark}' is in 10 rows of 'age', and 50 others hold numbers: leave"):
+        load(written(tmp_path / "t.csv", **held), target="price")
+    with pytest.raises(RequestError, match=f"holds '{mark}' among numbers: correct it, leave it empty, or say"):
+        load(tmp_path / "t.csv", target="age")
+    held["age"] = [mark if i % 6 == 0 else i % 6 for i in range(ROWS)]  # which may be codes
+    data = load(written(tmp_path / "t.csv", **held), target="price")
+    assert f"'age' is read as texts, as 10 of its cells are no numbers ('{mark}')." in data.notes
+    said = f"'{mark}' in 10 rows of 'age' is treated as a class: leave those cells empty if it is none."
+    assert said in load(tmp_path / "t.csv", target="age").notes
+    held["age"] = ["-" if i % 6 == 0 else ["old", "young"][i % 2] for i in range(ROWS)]
+    assert any("'-' in 10 rows" in n for n in load(written(tmp_path / "t.csv", **held), target="age").notes)
+    held["age"] = ["+", "-"] * 30
+    assert not any("as a class" in n for n in load(written(tmp_path / "t.csv", **held), target="age").notes)
+
+
+def test_numbers_with_a_unit_are_said_to_be_texts(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    held = columns() | {
+        "years": [f"{i % 20} years" for i in range(ROWS)],
+        "paid": [f"$ {x:.3f}" for x in draw.normal(50, 9, ROWS)],
+        "share": [f"{i % 9} %" if i % 2 else i % 9 / 100 for i in range(ROWS)],
+        "room": [f"{i % 4}{'ab'[i % 2]}" for i in range(ROWS)],
+    }
+    notes = " ".join(load(written(tmp_path / "t.csv", **held), target="price").notes)
+    assert "'years' is read as texts, as its cells have a unit (0 years): write numbers alone, in one unit" in notes
+    assert "was left out. 'paid' is read as texts, as its cells have a unit ($ 5" in notes
+    assert "'share' is read as texts, as some of its cells have a unit (1 %)" in notes
+    assert "'room'" not in notes
+
+
+@pytest.mark.parametrize(
+    ("codes", "classes", "says"),
+    [
+        (["007", "7", "0010", "10"], ["0010", "007", "10", "7"], "'007' and '7' in 'code' are treated as two classes"),
+        (["1e2", "100", "7"], ["100", "1e2", "7"], "'100' and '1e2' in 'code' are treated as two classes"),
+        (["03", "10"], ["03", "10"], "The classes in 'code' are kept as they are written (03)."),
+        ([str(2**53), str(2**53 + 1)], [str(2**53), str(2**53 + 1)], "as they are written (9007199254740992)"),
+        (["1", "2.0", "1.0"], ["1", "2"], ""),
+        (["+1", "-1"], ["-1", "1"], ""),
+        (["0.00e+00", "1.00e+00"], ["0", "1"], ""),
+    ],
+)
+def test_codes_that_are_one_number_stay_apart(codes: list[str], classes: list[str], says: str, tmp_path: Path) -> None:
+    held = columns() | {"code": (codes * ROWS)[:ROWS]}
+    data = load(written(tmp_path / "t.csv", **held), target="code")
+    assert data.classes == classes
+    assert any(says in note for note in data.notes)
+    assert says or not any("written" in note or "two classes" in note for note in data.notes)
+
+
+def test_codes_with_underscores_are_no_numbers(tmp_path: Path) -> None:
+    """Python reads both 1_12 and 11_2 as 112."""
+    assert numbers(["1_12", "11_2", "12"])[1] == [0, 1]
+    data = load(written(tmp_path / "t.csv", **columns() | {"well": ["1_12", "11_2", "2_05"] * 20}), target="price")
+    assert data.table is not None
+    assert data.table.columns[-1].categories == ("11_2", "1_12", "2_05")
+    assert load(tmp_path / "t.csv", target="well").classes == ["11_2", "1_12", "2_05"]
+
+
 @pytest.mark.parametrize(("name", "words"), [("Split", ("Train", "dev", "TEST")), ("set", ("training", "val", "test"))])
 def test_the_parts_of_a_column(name: str, words: tuple[str, str, str], tmp_path: Path) -> None:
     held = columns() | {name: [words[0]] * 40 + [words[1]] * 8 + [words[2]] * 12, "who": list(range(30)) * 2}
@@ -713,6 +801,9 @@ def test_lines_of_json_are_a_table(tmp_path: Path) -> None:
     texts = [{"text": f"what is it that number {i} wants", "tags": ["a", "b"][: 1 + i % 2]} for i in range(ROWS)]
     path.write_text("\n".join(map(json.dumps, texts)))
     assert load(path, target="tags").target.kind == "labels"
+    odd = [{"text": f"what number {i} wants\u2028is\x85this", "label": i % 2} for i in range(ROWS)]
+    path.write_text("\r\n".join(json.dumps(row, ensure_ascii=False) for row in odd), "utf-8")
+    assert sum(load(path).sizes.values()) == ROWS  # of the ends of lines that Unicode has, a string may hold some
     for wrong, says in (('{"a": {"b": 1}}', "within others"), ("[1, 2]", "items"), ("{a", "line 2 of")):
         path.write_text('{"age": 1, "label": 0}\n' + wrong)
         with pytest.raises(RequestError, match=says):

@@ -105,6 +105,9 @@ def test_images_have_sides_that_are_smooth() -> None:
     shuffled = X.reshape(len(X), -1)[:, np.random.default_rng(0).permutation(256)].reshape(X.shape)
     assert not like_images(shuffled.astype(float))
     assert load((shuffled, Y)).shape == (1, 16, 16)  # bytes of three axes are images, as ever
+    said = "Arrays of three axes in bytes were read as grey images, and do not look like any"
+    assert any(note.startswith(said) for note in load((shuffled, Y)).notes)
+    assert not any(note.startswith(said) for note in [*load((X, Y)).notes, *load((shuffled, Y), as_="images").notes])
 
 
 def test_as_says_it_where_the_content_does_not() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fallow.training.predict import Predictions
+
+WHOLE, LARGE = 1e6, 1e15  # between these, numbers are rounded to whole ones
 
 
 def predict(
@@ -52,7 +54,7 @@ def predict(
         if as_csv:
             table = csv.writer(sys.stdout)
             table.writerow(["name", "label", "confidence"])
-            table.writerows([p.name, _words(p.label, classes), p.confidence] for p in found)
+            table.writerows([p.name, _words(p.label, classes, repr), p.confidence] for p in found)
             return
         width = max(len(p.name) for p in found)
         for p in found:
@@ -104,7 +106,16 @@ def write_masks(found: Predictions, classes: Sequence[str], folder: Path) -> lis
     return list(written)
 
 
-def _words(label: Any, masks: list[str] | None = None) -> str:
+def short(number: float) -> str:
+    """A number to be read: six digits, but all of those before the point.
+
+    >>> short(1712345678.25), short(0.12345678), short(1e300)
+    ('1712345678', '0.123457', '1e+300')
+    """
+    return f"{number:.0f}" if WHOLE <= abs(number) < LARGE else f"{number:.6g}"
+
+
+def _words(label: Any, masks: list[str] | None = None, number: Callable[[float], str] = short) -> str:
     """A label, several, or a number; of a mask its size, and how much of it each class has."""
     if masks is not None:
         import numpy as np
@@ -113,5 +124,5 @@ def _words(label: Any, masks: list[str] | None = None) -> str:
         shares = [f"{name} {100 * (places == place).mean():.1f} %" for place, name in enumerate(masks)]
         return f"{'×'.join(map(str, places.shape))}: {', '.join(shares)}"
     if isinstance(label, list):
-        return ", ".join(map(_words, label)) or "none"
-    return f"{label:.6g}" if isinstance(label, float) else str(label)
+        return ", ".join(_words(each, number=number) for each in label) or "none"
+    return number(label) if isinstance(label, float) else str(label)

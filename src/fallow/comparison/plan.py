@@ -111,7 +111,7 @@ class Plan:
         if self.score not in SCORES:
             raise unknown("score", self.score, SCORES)
         if not 0 < self.val < 1:
-            raise RequestError(f"val is {self.val}: a comparison chooses on validation, so give a share above 0")
+            raise RequestError(f"val is {self.val}: a comparison chooses on validation, give a share between 0 and 1")
         if "seed" in self.settings:
             raise RequestError("seed is set in the settings: give seed and seeds of the plan instead")
         Settings.of(**self.settings)

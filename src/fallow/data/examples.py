@@ -146,6 +146,8 @@ class Data:
     size: int | None = None  # pixels a side to which images are resized on the way to a pretrained network
     table: DataTable | None = None  # from whose rows the features were made, with what was learned of the training rows
     texts_of: TextsOf = ()  # where texts stood
+    flattened: tuple[int, ...] = ()  # the shape that image files were decoded to before they became features
+    columns: tuple[str, ...] = ()  # of a table: those of pixels or samples, in their order
     decoded: bool = False  # from image files: pictures, however dark
 
     def __post_init__(self) -> None:

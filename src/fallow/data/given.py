@@ -40,17 +40,24 @@ class Given(NamedTuple):
 
 
 def from_paths(
-    paths: Iterable[str | Path], shape: tuple[int, ...], pictures: bool, table: DataTable | None = None
+    paths: Iterable[str | Path],
+    shape: tuple[int, ...],
+    pictures: bool,
+    table: DataTable | None = None,
+    columns: Sequence[str] = (),
+    flattened: tuple[int, ...] = (),
 ) -> Given:
     """Files, and those in folders: PNG and JPEG where the model takes ``pictures``, .npz, .npy and .csv of arrays.
 
-    Where the model was trained on a ``table``, .csv, .tsv, .jsonl and .parquet hold rows with the same columns.
+    Where the model was trained on a ``table``, .csv, .tsv, .jsonl and .parquet hold rows with the same columns; where
+    ``columns`` were read as pixels or samples, they are found by their names, if the file has names of them.
+    Image files that became features were ``flattened``, from this shape.
     What cannot be read is left out, with its reason; only if nothing is left is that an error.
     """
     names: list[str] = []
     pieces: list[Tensor] = []
     failed: dict[str, str] = {}
-    for path in _files(paths, failed, KNOWN, pictures):
+    for path in _files(paths, failed, KNOWN, pictures or bool(flattened)):
         try:
             if table is not None and path.suffix.lower() in TABLES:
                 cells = as_trained(read_cells(path), table)
@@ -58,7 +65,7 @@ def from_paths(
                 _strange(table, raw, cells, path)
                 some = table.encode(raw)
             else:
-                some = _read(path, shape, pictures)
+                some = _read(path, shape, pictures, columns, flattened)
         except RequestError as error:
             failed[str(path)] = str(error)
             continue
@@ -195,22 +202,25 @@ def _files(paths: Iterable[str | Path], failed: dict[str, str], known: Sequence[
             failed[str(path)] = f"there is no file or folder {path}"
 
 
-def _read(path: Path, shape: tuple[int, ...], pictures: bool) -> Tensor:
+def _read(
+    path: Path, shape: tuple[int, ...], pictures: bool, columns: Sequence[str], flattened: tuple[int, ...]
+) -> Tensor:
     if _is_image(path):
-        if not pictures:
+        if not pictures and not flattened:
             raise RequestError(
                 f"{path} is an image, and the model was trained on arrays of shape {shape}: give it arrays"
             )
-        channels, height, width = shape
+        channels, height, width = flattened or shape
         try:
-            return torch.from_numpy(decode(path, (height, width), channels))[None]
+            image = torch.from_numpy(decode(path, (height, width), channels))[None]
+            return image.flatten(1).float() if flattened else image
         except Exception as error:  # Pillow raises many kinds for a damaged file
             raise RequestError(f"{path} cannot be read as an image") from error
     kind = path.suffix.lower()
     if kind not in KNOWN:
         raise RequestError(f"{path} is of an unknown kind: give {', '.join(KNOWN)}")
     try:
-        array = _rows(path, prod(shape)) if kind in TABLES else READERS[kind](path)
+        array = _rows(path, prod(shape), columns) if kind in TABLES else READERS[kind](path)
     except RequestError:
         raise
     except Exception as error:  # a damaged archive makes NumPy raise many kinds
@@ -273,14 +283,16 @@ def _npy(path: Path) -> Any:
     return np.load(path, allow_pickle=False)
 
 
-def _names(row: Sequence[str]) -> bool:
-    """Whether a first row holds the names of columns: a word among them, or their places, 0, 1, 2, ….
+def _names(row: Sequence[str], trained: Sequence[str] = ()) -> bool:
+    """Whether a first row holds the names of columns: a word, those that were ``trained`` on, or places, 0, 1, 2, ….
 
     >>> _names(["length", "3"]), _names(["0", "1", "2"]), _names(["0.1", "", "2"])
     (True, True, False)
     """
     cells = [cell.strip() for cell in row]
     if len(cells) > 1 and cells == [str(place) for place in range(len(cells))]:
+        return True
+    if trained and set(trained) <= set(cells):
         return True
     try:
         [float(cell) for cell in cells if cell.lower() not in GAPS]
@@ -289,22 +301,22 @@ def _names(row: Sequence[str]) -> bool:
     return False
 
 
-def _rows(path: Path, wanted: int) -> Any:
+def _rows(path: Path, wanted: int, trained: Sequence[str]) -> Any:
     """A table of numbers, a row for each example, perhaps with names in the first row.
 
-    Where there are more columns than ``wanted``, those called as what is predicted or as row numbers are left out.
+    The columns are those that the model was ``trained`` on, if the file names them. Where there are more than
+    ``wanted`` of others, those called as what is predicted or as row numbers are left out.
     """
     if path.suffix.lower() == ".csv":
         with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
             rows = [row for row in csv.reader(file) if row]
-        if not rows or not _names(rows[0]):
+        if not rows or not _names(rows[0], trained):
             try:
                 return np.array([[float(cell) if present(cell) else np.nan for cell in row] for row in rows])
             except ValueError as error:
                 raise RequestError(f"{path} is not a table ({error}): give a row of features per example") from error
     cells = read_cells(path)
-    inputs = {key: column for key, column in cells.items() if not _beside(key)}
-    kept = inputs if len(inputs) == wanted < len(cells) else cells
+    kept = _chosen(cells, wanted, trained, path)
     how, _ = written(cells)
     columns = []
     for key, column in kept.items():
@@ -316,6 +328,16 @@ def _rows(path: Path, wanted: int) -> Any:
             )
         columns.append(values)
     return np.stack(columns, 1)
+
+
+def _chosen(cells: Cells, wanted: int, trained: Sequence[str], path: Path) -> Cells:
+    """The columns of inputs, in the order of training."""
+    if any(name in cells for name in trained):
+        if lacking := next((name for name in trained if name not in cells), None):
+            raise RequestError(f"{path} lacks the column {lacking!r}, which the model was trained with")
+        return {name: cells[name] for name in trained}
+    inputs = {key: column for key, column in cells.items() if not _beside(key)}
+    return inputs if len(inputs) == wanted < len(cells) else cells
 
 
 def _beside(name: str) -> bool:

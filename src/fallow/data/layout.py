@@ -61,6 +61,11 @@ def layout(
         notes += _other(kind, train.shape)
         if kind == "signals" and train.shape[1] > LONGEST * train.shape[2]:  # channels are fewer than steps
             arrays = {part: np.moveaxis(array, 1, 2) if array.ndim == 3 else array for part, array in arrays.items()}
+    elif as_ is None and train.ndim == 3 and not like_images(train):
+        notes.append(
+            "Arrays of three axes in bytes were read as grey images, and do not look like any: "
+            "as_='signals' (--as signals) if they are none."
+        )
     laid = {part: _laid(array, kind, channels_first, notes, as_ is not None) for part, array in arrays.items()}
     if kind in ("features", "signals"):
         what = "column {} of x" if kind == "features" else "channel {} of x"

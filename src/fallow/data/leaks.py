@@ -19,7 +19,9 @@ UNEVEN = 3  # the largest class is this many times the smallest
 RARE = 0.05  # a smaller share is named
 NAMED = 3  # classes at most
 OFTEN = 10  # rows a value, on average, from which on it is no chance that each goes with one answer
-EXACT = 1e-9  # how far a correlation may be from 1, by rounding
+EXACT = 1e-9  # how far a correlation may be from 1, by the rounding of floats
+ROUNDED = 1e-4  # and by that of what was written, if this explains all that is left
+DIGITS, FLOAT = 12, 1e-12  # after the point at most; by which a float may miss what was written, as a share
 
 
 def leaks(parts: dict[str, Any]) -> list[str]:
@@ -118,7 +120,25 @@ def _same_but_for_unit(column: NDArray[Any], y: NDArray[Any]) -> bool:
         return False
     a, b = (each[known] - each[known].mean() for each in (column, y))
     scale = float(np.sqrt((a @ a) * (b @ b)))
-    return scale > 0 and abs(float(a @ b)) >= (1 - EXACT) * scale
+    alike = abs(float(a @ b)) / scale if scale > 0 else 0.0
+    return alike >= 1 - EXACT or (alike >= 1 - ROUNDED and known.sum() >= OFTEN and _but_for_rounding(a, b, column, y))
+
+
+def _but_for_rounding(a: NDArray[Any], b: NDArray[Any], column: NDArray[Any], y: NDArray[Any]) -> bool:
+    """Whether what the best line leaves of ``b`` is below one unit of the last digit of either, as they are written."""
+    slope = float(a @ b) / float(a @ a)
+    return float(np.abs(b - slope * a).max()) < max(_last_digit(y), abs(slope) * _last_digit(column))
+
+
+def _last_digit(values: NDArray[Any]) -> float:
+    """One unit of the last digit that numbers (NaN: none) are written with.
+
+    >>> _last_digit(np.array([20.5, 3.0, np.nan])), _last_digit(np.array([1200.0]))
+    (0.1, 1.0)
+    """
+    known = values[~np.isnan(values)]
+    digits = (d for d in range(DIGITS) if np.allclose(known, known.round(d), rtol=FLOAT, atol=0))
+    return float(10.0 ** -next(digits, DIGITS))
 
 
 def _goes_with_one(cells: Sequence[str], y: Sequence[Any]) -> bool:

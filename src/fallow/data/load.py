@@ -168,7 +168,8 @@ def _as(parts: Parts, as_: str | None) -> Parts:
         for part in (parts.train, parts.val, parts.test)
     )
     assert train is not None
-    return replace(parts, train=train, val=val, test=test)
+    given = parts.train.x.shape[1:] if isinstance(parts.train, Examples) and parts.decoded else ()
+    return replace(parts, train=train, val=val, test=test, flattened=tuple(given) if as_ == "features" else ())
 
 
 def _grouped(parts: Parts, groups: Any) -> Parts:
@@ -310,6 +311,7 @@ def _carve(name: str, parts: Parts, cut: Shares) -> Data:
     return Data(
         name, train, val, test, parts.classes, shape, kept[0], kept[1], notes, overlap=overlap, grouped=bool(groups),
         target=fitted, whole=whole, table=table, decoded=parts.decoded, texts_of=parts.texts_of,
+        columns=parts.columns, flattened=parts.flattened,
     )  # fmt: skip
 
 

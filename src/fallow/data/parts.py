@@ -29,6 +29,8 @@ class Parts:
     groups: dict[str, Tensor] | None = None  # by part, what belongs together; of "train" at least
     table: DataTable | None = None  # of which x holds the rows, not encoded yet
     texts_of: TextsOf = ()  # where the texts stood
+    flattened: tuple[int, ...] = ()  # the shape that image files were decoded to before they became features
+    columns: tuple[str, ...] = ()  # of a table: those of pixels or samples, in their order
     decoded: bool = False  # from image files: pictures, however dark
     scaled: bool = False  # on a scale that is part of the data: it stays
 

@@ -32,6 +32,8 @@ MONTH = (
     r"(?:jan(?:uary?)?|feb(?:ruary?)?|mar(?:ch)?|märz?|apr(?:il)?|ma[iy]|jun[ei]?|jul[iy]?|aug(?:ust)?|sept?(?:ember)?"
     r"|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)\.?"
 )
+VALUES = 20  # different numbers above which a column is one of measurements, and none of codes
+UNIT = re.compile(r"([$€£¥]\s*)?[-+]?(?:\d[\d.,]*|[.,]\d+)(?:\s*([^\W\d_]\D*|[°%‰€£¥$]\D*))?")  # 44 years, $ 5, 0.12
 DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}|[0-3]?\d-[0-3]?\d-\d{4}\b"
     rf"|{MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|\d{{1,2}}\.?[- ]{MONTH}[- ]\d{{2,4}}",
@@ -107,7 +109,7 @@ class DataTable:
                 notes.append(kind)
             else:
                 found.append(kind)
-                notes += _rare(kind, cells[name])
+                notes += _rare(kind, cells[name]) + _nearly_numbers(kind, cells[name])
         return cls(tuple(found)), notes
 
     def raw(self, cells: Cells, what: str = "the table") -> Tensor:
@@ -175,7 +177,7 @@ def numbers(cells: Sequence[str], way: str = "") -> tuple[NDArray[np.float64], l
     (array([1.5, nan, nan]), [2])
     """
     there = np.array([present(cell) for cell in cells], bool)
-    if way:
+    if way or any("_" in cell for cell in cells):
         cells = [
             (writing.plain(cell, way) or "no number") if here else "" for cell, here in zip(cells, there, strict=True)
         ]
@@ -280,10 +282,51 @@ def _understood(name: str, cells: Sequence[str], way: str) -> Column | str:
             f"the column {name!r} holds times of day ({known[0]}): convert them to numbers (hours, 8.5 for 8:30), "
             f"or leave it out (--drop {shlex.quote(name)})"
         )
+    if (mark := lone_mark(cells, wrong)) and 2 * len(wrong) < len(known) and measured(values):
+        raise RequestError(
+            f"{mark!r} is in {len(wrong)} rows of {name!r}, and {len(known) - len(wrong)} others hold numbers: leave "
+            f"those cells empty if there is no number, or leave the column out (--drop {shlex.quote(name)})"
+        )
     if len(cells) > FEW and len(counts) > max(NAMES * len(cells), 2):
-        return f"The column {name!r} has {len(counts)} different texts in {len(cells)} rows and was left out."
+        left = f"The column {name!r} has {len(counts)} different texts in {len(cells)} rows and was left out."
+        return " ".join([left, *_nearly_numbers(Column(name, tuple(counts), written=way), cells)])
     frequent = [text for text, _ in counts.most_common(MOST)]
     return Column(name, tuple(sorted(frequent)))
+
+
+def lone_mark(cells: Sequence[str], wrong: Sequence[int]) -> str:
+    """The one text without digits that stands in all the rows that hold no number; "" if there is no such.
+
+    >>> lone_mark(["41", "-", "7", "-"], [1, 3]), lone_mark(["41", "-", "7", "5+"], [1, 3])
+    ('-', '')
+    """
+    texts = {cells[row].strip() for row in wrong}
+    return next(iter(texts)) if len(texts) == 1 and not re.search(r"\d", next(iter(texts))) else ""
+
+
+def measured(values: NDArray[np.float64]) -> bool:
+    """Whether numbers (NaN: none) are more than codes of some kinds."""
+    return len(np.unique(values[~np.isnan(values)])) > VALUES
+
+
+def _nearly_numbers(column: Column, cells: Sequence[str]) -> list[str]:
+    """A sentence on texts that are numbers but for a unit, or most of which are numbers."""
+    if not column.categories:
+        return []
+    known = [cell.strip() for cell in cells if present(cell)]
+    read = [match for cell in known if (match := UNIT.fullmatch(cell))]
+    signed = [match for match in read if match[1] or match[2]]
+    if len({(match[1], match[2]) for match in signed}) == 1 and len(read) >= MOSTLY * len(known):
+        some = "" if len(signed) == len(read) else "some of "
+        return [
+            f"{column.name!r} is read as texts, as {some}its cells have a unit ({signed[0][0]}): "
+            "write numbers alone, in one unit, if it is to be read as numbers."
+        ]
+    values, wrong = numbers(known, column.written)
+    if 2 * len(wrong) < len(known) and (lone_mark(known, wrong) or measured(values)):
+        others = ", ".join(map(repr, sorted({known[row] for row in wrong})[:SAID]))
+        return [f"{column.name!r} is read as texts, as {len(wrong)} of its cells are no numbers ({others})."]
+    return []
 
 
 def _rare(column: Column, cells: Sequence[str]) -> list[str]:

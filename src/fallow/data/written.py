@@ -19,6 +19,8 @@ SHORT = re.compile(r"[-+]?\d{1,3}(?:[.,]\d*)?")  # below a thousand, where marks
 def plain(cell: str, way: str) -> str | None:
     """A number as Python writes it, from one that is written in a way; None if it is not.
 
+    Nor are codes with an underscore (1_12), though Python reads them as numbers.
+
     >>> plain("1.234,50", COMMA), plain("1.5", COMMA), plain("1,234", POINT), plain("12 %", PERCENT)
     ('1234.50', None, '1234', '12')
     """
@@ -28,7 +30,7 @@ def plain(cell: str, way: str) -> str | None:
             return None
         cell, way = cell[:-1].rstrip(), way[:-1]
     if not way:
-        return cell
+        return None if "_" in cell else cell
     if not WAYS[way].fullmatch(cell):
         return None
     return cell.replace(".", "").replace(",", ".") if way == COMMA else cell.replace(",", "")

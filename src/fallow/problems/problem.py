@@ -114,4 +114,6 @@ class Problem(ABC):
             "pictures": data.pictures,
             "texts": getattr(data, "texts_of", ()) or getattr(data, "texts", False),  # where they stood, if it is known
             "table": None if (table := getattr(data, "table", None)) is None else table.describe(),
+            "flattened": list(getattr(data, "flattened", ())),  # the shape of image files that became features
+            "columns": list(getattr(data, "columns", ())),  # of a table's pixels, which new ones may have in any order
         }

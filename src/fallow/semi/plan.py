@@ -11,6 +11,8 @@ from fallow.base.numbers import is_finite, require, require_whole
 from fallow.base.spec import parse
 from fallow.core.settings import Settings
 from fallow.data import Data, Examples, add_unlabelled, budget, bundled, load, mix_in, set_apart
+from fallow.data.sources.listed import lists
+from fallow.data.sources.table import SUFFIXES, read_cells
 from fallow.methods import build
 from fallow.methods.semi.confidence import ConfidenceNetwork
 from fallow.methods.semi.fixmatch import FixMatch
@@ -108,6 +110,7 @@ class StudyPlan:
 
 def gather(plan: StudyPlan) -> Data:
     """The labelled, validation, test and unlabelled images of a study."""
+    _refuse_tables(plan)
     data = load(plan.data, seed=plan.seed, size=plan.size, as_=plan.as_, groups=plan.groups)
     if not isinstance(data.train, Examples) or not data.pictures:
         raise RequestError(f"{plan.data} holds no images in memory: give grey or colour images (smaller ones: --size)")
@@ -123,3 +126,15 @@ def gather(plan: StudyPlan) -> Data:
     if source is not None:
         data = mix_in(data, source, plan.ood_share, seed=plan.seed)
     return data
+
+
+def _refuse_tables(plan: StudyPlan) -> None:
+    """A table that lists no images holds none, unless they are its rows, as is said then."""
+    path = expanded(plan.data)
+    if bundled(plan.data) or plan.as_ == "images" or path.suffix.lower() not in SUFFIXES or not path.is_file():
+        return
+    if not lists(path, read_cells(path)):
+        raise RequestError(
+            f"{plan.data} is a table, and semi learns from images: give a folder of them, "
+            "or say --as images if the columns are pixels"
+        )

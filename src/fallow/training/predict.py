@@ -85,6 +85,8 @@ class Predictor:
             )
         self.pictures: bool = record["pictures"]
         self.table = DataTable.of(record["table"]) if record.get("table") else None
+        self.flattened = tuple(record.get("flattened") or ())
+        self.columns: list[str] = record.get("columns") or []
         self.temperature: float | None = record.get("temperature")  # logits are divided by it, as validation liked it
         file = folder / f"{weights}.safetensors"
         network = model if isinstance(model, nn.Module) else None
@@ -148,7 +150,7 @@ class Predictor:
                 f"examples are a {type(examples).__name__}: give an array, a tensor, a DataFrame, or paths of files"
             )
         else:
-            names, x, failed = from_paths(examples, self.shape, self.pictures, self.table)
+            names, x, failed = from_paths(examples, self.shape, self.pictures, self.table, self.columns, self.flattened)
         found = self.target.decode(self.logits(x) / (self.temperature or 1.0))
         return Predictions([Prediction(*self._say(row), name) for row, name in zip(found, names, strict=True)], failed)
 

@@ -128,7 +128,7 @@ def tune(
             require_whole(name, value, least, most)
     require_whole("seed", seed, 0, LARGEST - SEEDS)
     if not 0 < val < 1:
-        raise RequestError(f"val is {val}: the decay is learned on validation, so give a share above 0")
+        raise RequestError(f"val is {val}: the decay is learned on validation, give a share between 0 and 1")
     if "weight_decay" in settings or "optimizer" in settings or "generations" in settings:
         raise RequestError("tune sets the weight decay of SGD in one generation: leave these settings out")
     plain = {name: getattr(Settings, name) for name in PLAIN}

@@ -16,7 +16,7 @@ from fallow.data.examples import Examples
 from fallow.data.groups import of_files
 from fallow.data.images import SUFFIXES
 from fallow.data.parts import Parts
-from fallow.data.sources.places import beside, files_below, folders_in, printable, refuse_parts_below, splits
+from fallow.data.sources.places import beside, files_below, folders_in, nested, printable, refuse_parts_below, splits
 from fallow.data.sources.table import decoded
 from fallow.data.texts import encoded
 
@@ -40,6 +40,7 @@ def each_a_file(root: Path, suffix: str, as_: str | None = None, groups: str | N
     notes: list[str] = []
     places = splits(root)
     beside(root, places, notes)
+    nested(places, notes)
     files = {part: _files(base, suffix, notes) for part, base in places.items()}
     paths = {part: [path for _, path in held] for part, held in files.items()}
     labels = {part: np.array([printable(place.name) for place, _ in held]) for part, held in files.items()}

@@ -23,6 +23,7 @@ from fallow.data.sources.places import (
     files_below,
     folders_in,
     has_images,
+    nested,
     printable,
     refuse_parts_below,
     splits,
@@ -74,6 +75,7 @@ def folder(root: Path, size: int | None, strict: bool = False, groups: str | Non
     notes: list[str] = []
     places = splits(root)
     beside(root, places, notes)
+    nested(places, notes)
     listed = [found for part, base in places.items() for found in _list(part, base, notes)]
     return _parts(root, read_images(root, listed, size, strict, notes), notes, groups)
 

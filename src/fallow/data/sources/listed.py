@@ -20,7 +20,7 @@ from fallow.data.parts import Parts
 from fallow.data.sources.folder import Found, read_images
 from fallow.data.sources.places import PART_OF, SPLITS
 from fallow.data.sources.table import apart, parted, written
-from fallow.data.sources.wanted import SEVERAL, columns_named, several_labels
+from fallow.data.sources.wanted import SEVERAL, coded, columns_named, several_labels
 from fallow.data.tables import Cells, numbers
 from fallow.data.targets import KINDS
 
@@ -167,7 +167,7 @@ def _answers(
         return *several_labels(column), "labels"
     if gap := next((row for row, cell in enumerate(column, 1) if not cell.strip()), None):
         raise RequestError(f"row {gap} of {name!r} in {path} is empty: fill it, or leave the file out")
-    if wrong or kind == "classes":
+    if wrong or kind == "classes" or (kind is None and coded(column, values, how[name])):
         return None, np.array([cell.strip() for cell in column]), kind
     return [name], values.astype(np.int64) if (values == values.round()).all() else values, kind
 

@@ -12,6 +12,10 @@ from fallow.data.images import SUFFIXES
 
 SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"), "test": ("test", "testing")}
 PART_OF = {word: part for part, words in SPLITS.items() for word in words}
+LIKE_PARTS = {  # other words for parts and folds, which may be classes' names where no folders of classes are in them
+    "trainval", "traindev", "eval", "evaluation", "development", "devel", "holdout", "fold", "folds", "cv", "partition",
+    "labelled", "labeled", "unlabelled", "unlabeled",
+}  # fmt: skip
 LETTERS = re.compile(r"[^a-z]+")  # what parts the words of a name
 
 
@@ -49,10 +53,10 @@ def splits(root: Path) -> dict[str, Path]:
     found = parts_in(root)
     if "train" in found and folders_in(found["train"]):
         return found
-    if like := _like_parts(root):
+    if like := _like_parts(root) or _same_below(root):
         raise RequestError(
             f"{root} holds {', '.join(like)}: these look like parts, not classes; call them train/, val/ and test/, "
-            "with one folder of images per class in each"
+            "with one folder of images per class in each, or put all examples of a class into one folder"
         )
     return {"train": root}
 
@@ -62,6 +66,27 @@ def beside(root: Path, places: dict[str, Path], notes: list[str]) -> None:
     if root not in places.values() and (others := [p.name for p in folders_in(root) if p not in places.values()]):
         known = ", ".join(f"{base.name}/" for base in places.values())
         notes.append(f"Ignored beside {known}: {', '.join(map(printable, others))}.")
+
+
+def nested(places: dict[str, Path], notes: list[str]) -> None:
+    """Say which folders are the classes where each holds nothing but folders, of the same names."""
+    classes = folders_in(places["train"])
+    below = [_only_folders(place) for place in classes]
+    if len(classes) > 1 and (same := sorted(set.intersection(*below))):
+        outer, inner = (_listed([printable(name) for name in names]) for names in ([p.name for p in classes], same))
+        notes.append(f"The classes are the folders {outer}; {inner} in each of them are no classes.")
+
+
+def _listed(names: list[str]) -> str:
+    """Two names, and that there are more."""
+    return ", ".join(names[:2]) + ", …" * (len(names) > 2)
+
+
+def _only_folders(place: Path) -> set[str]:
+    """The names of the folders in one that holds no examples itself; none if it does."""
+    if any(entry.suffix.lower() in (*SUFFIXES, ".npy", ".txt") for entry in place.iterdir()):
+        return set()
+    return {entry.name for entry in folders_in(place)}
 
 
 def refuse_parts_below(classes: list[Path]) -> None:
@@ -86,6 +111,14 @@ def _like_parts(root: Path) -> list[str]:
             found[place.name] = parts.pop()
             outer |= around and found[place.name] == "train"
     return list(found) if outer or len(set(found.values())) > 1 else []
+
+
+def _same_below(root: Path) -> list[str]:
+    """Folders called much like parts or folds; those without images of their own hold the same folders, of classes."""
+    words = PART_OF.keys() | LIKE_PARTS
+    like = [place for place in folders_in(root) if words.intersection(LETTERS.split(place.name.lower()))]
+    below = [{entry.name for entry in folders_in(place)} for place in like if not has_images(place)]
+    return [place.name for place in like] if len(like) > 1 and below and set.intersection(*below) else []
 
 
 def printable(name: str) -> str:

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from fallow.data.written import decimal, ways
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 SEPARATORS = ",;\t|"
+LOOKED_AT = 200  # lines, for what parts their cells
 END = "\ue000end"  # after the last line of a file: in a row of its own, if all cells ended
 PARTED = ("split", "set", "partition", "subset")  # what a column that says the part of each row is called
 EXCEL = re.compile(r"\"?sep=(.)\"?")
@@ -108,6 +110,7 @@ def table(
     said = [note for key, note in said_of_numbers.items() if key in read]
     notes = parts.notes + found.notes + said + notes + said_of_parts
     parts = Parts(train, val, test, parts.target, notes, table=columns, texts_of=texts)
+    parts.columns = tuple(kept) if columns is None and not texts else ()
     if belonging is not None or groups is not None:
         whose = apart([belonging[i] for i in found.rows], parts.notes) if belonging is not None else read_groups(groups)
         if len(whose) != len(found.rows):
@@ -216,7 +219,7 @@ def _csv(path: Path) -> Sheet:
     if said := EXCEL.fullmatch(first.strip()):  # how Excel is told of a separator
         separator, text = said[1], rest
     else:
-        separator = max(SEPARATORS, key=first.count)
+        separator = _separator(text, first)
     found = _rows(text, separator, path)
     if not found:
         return Sheet()
@@ -236,6 +239,26 @@ def _csv(path: Path) -> Sheet:
     sheet = Sheet(zip(head, columns, strict=True))
     sheet.commas = separator != ","
     return sheet
+
+
+def _separator(text: str, first: str) -> str:
+    r"""The most frequent of the first line's separators, of those that part all lines alike, if some do.
+
+    >>> _separator("a, b, c;d\n1;2\n", "a, b, c;d"), _separator("a,b,c;d\n1,2,3\n", "a,b,c;d")
+    (';', ',')
+    """
+    known = sorted((each for each in SEPARATORS if each in first), key=first.count, reverse=True)
+    even = [each for each in known if len(known) > 1 and _even(text, each)]
+    return next(iter(even or known), SEPARATORS[0])
+
+
+def _even(text: str, separator: str) -> bool:
+    """Whether all of the first lines have equally many cells."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        return len({len(row) for row in islice(filter(None, reader), LOOKED_AT)}) == 1
+    except csv.Error:  # which will be said, if nothing parts the lines better
+        return False
 
 
 def _rows(text: str, separator: str, path: Path) -> list[tuple[int, list[str]]]:
@@ -303,7 +326,7 @@ def decoded(content: bytes) -> str:
 def _jsonl(path: Path) -> Sheet:
     """An object on every line, of numbers, strings, or lists of them (several labels); what one lacks is a gap."""
     rows = []
-    for number, line in enumerate(decoded(path.read_bytes()).splitlines(), 1):
+    for number, line in enumerate(decoded(path.read_bytes()).split("\n"), 1):
         try:
             row = json.loads(line) if line.strip() else {}
             rows += [{str(key): _cell(value) for key, value in row.items()}] if row else []

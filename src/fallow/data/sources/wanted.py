@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +13,15 @@ from numpy.typing import NDArray
 
 from fallow.base.errors import RequestError, unknown
 from fallow.data.answers import MANY
-from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, numbers
+from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, lone_mark, measured, numbers
 from fallow.data.targets import KINDS
+from fallow.data.written import plain
 
 TARGETS = ("target", "label", "class", "y")  # what the column to predict is often called
 SPLIT = 3  # examples of a class, for training, validation and test
 SEVERAL = ";|"  # between the labels of one cell
+LARGE = 2**53  # from here on, floats merge whole numbers
+PADDED = re.compile(r"[-+]?0\d.*")  # 007
 
 
 class Answers(NamedTuple):
@@ -153,23 +157,56 @@ def _single(name: str, column: Sequence[str], kind: str | None, way: str) -> tup
     y = _read(name, column, rows, kind, way)
     if said := _measured(name, y, kind):
         kind = "numbers"
+    elif kind is None and (code := coded([column[row] for row in rows], y, way)):
+        y = np.array([column[row] for row in rows])
+        said = [f"The classes in {name!r} are kept as they are written ({code})."]
     if kind == "numbers":
         y = y.astype(np.float64)
     if y.dtype.kind == "U":
-        said += _alike(name, sorted(set(y.tolist())))
+        said += _alike(name, sorted(set(y.tolist()))) + _marked(name, y.tolist(), way)
     return Answers(y, rows, kind, [name] if y.dtype.kind == "f" else None, notes + said), gaps
 
 
+def coded(cells: Sequence[str], y: NDArray[Any], way: str) -> str:
+    """One of the cells whose whole numbers ``y`` are names: padded, too large, or several for one number; "" if none.
+
+    >>> coded(["7", "007"], np.array([7, 7]), ""), coded(["1", "1.0", "2"], np.array([1, 1, 2]), "")
+    ('007', '')
+    """
+    if y.dtype.kind == "U" or (y != np.round(y)).any():
+        return ""
+    spelled: dict[float, str] = {}
+    for cell, value in sorted(set(zip(cells, y.tolist(), strict=True))):
+        bare = plain(cell, way) or ""
+        whole, point, rest = bare.partition(".")
+        bare = whole if point and not rest.strip("0") else bare  # 1.0 is 1
+        if PADDED.fullmatch(bare) or abs(value) >= LARGE or spelled.setdefault(value, bare) != bare:
+            return cell
+    return ""
+
+
 def _alike(name: str, classes: list[str]) -> list[str]:
-    """Says when names of classes differ in nothing but capitals."""
-    alike: dict[str, list[str]] = {}
-    for each in classes:
-        alike.setdefault(each.casefold(), []).append(each)
+    """Says when names of classes differ in nothing but capitals, or in how a number is written."""
+    alike: dict[str | float, list[str]] = {}
+    for each, value in zip(classes, numbers(classes)[0].tolist(), strict=True):
+        alike.setdefault(value if abs(value) < LARGE else each.casefold(), []).append(each)
     return [
         f"{' and '.join(map(repr, some))} in {name!r} are treated as two classes: spell them alike if they are one."
         for some in alike.values()
         if len(some) > 1
     ]
+
+
+def _marked(name: str, answers: Sequence[str], way: str) -> list[str]:
+    """Says when a class may be a mark of gaps: the only one without letters and digits, or a text among numbers."""
+    counts = Counter(answers)
+    signs = [each for each in counts if not any(letter.isalnum() for letter in each)]
+    wrong = numbers(answers, way)[1]
+    mark = signs[0] if len(signs) == 1 else lone_mark(answers, wrong) if 2 * len(wrong) < len(answers) else ""
+    if not mark or counts[mark] == len(answers):
+        return []
+    rows = f"{counts[mark]} row{'s' * (counts[mark] > 1)}"
+    return [f"{mark!r} in {rows} of {name!r} is treated as a class: leave those cells empty if it is none."]
 
 
 def _gaps(name: str, answers: Sequence[str], kind: str | None, way: str) -> tuple[set[str], list[str]]:
@@ -186,7 +223,7 @@ def _gaps(name: str, answers: Sequence[str], kind: str | None, way: str) -> tupl
 
 def _measured(name: str, y: NDArray[Any], kind: str | None) -> list[str]:
     """Says when whole numbers are counts or measurements: many, and some too rare to be classes that are split."""
-    if kind is not None or y.dtype.kind != "i":
+    if kind is not None or y.dtype.kind == "U" or (y != np.round(y)).any():
         return []
     values, counts = np.unique(y, return_counts=True)
     if len(values) <= MANY or counts.min() >= SPLIT:
@@ -201,8 +238,8 @@ def _read(name: str, answers: Sequence[str], there: list[int], kind: str | None,
     """Whole numbers, numbers, or else names of classes; a text among numbers is told with its row."""
     known = [answers[i] for i in there]
     values, wrong = numbers(known, way)
-    measured = len(wrong) <= (1 - MOSTLY) * len(known) and len(set(known)) > MANY
-    if wrong and (kind == "numbers" or (kind is None and measured)):
+    few = len(wrong) <= (1 - MOSTLY) * len(known) or (2 * len(wrong) < len(known) and lone_mark(known, wrong))
+    if wrong and (kind == "numbers" or (kind is None and few and measured(values))):
         row = there[wrong[0]]
         raise RequestError(
             f"row {row + 1} of {name!r}, which is to be predicted, holds {answers[row]!r} among numbers: correct it, "
@@ -210,4 +247,4 @@ def _read(name: str, answers: Sequence[str], there: list[int], kind: str | None,
         )
     if wrong or kind == "classes":
         return np.array(known)
-    return values.astype(np.int64) if (values == np.round(values)).all() and np.abs(values).max() < 2**53 else values
+    return values.astype(np.int64) if (values == np.round(values)).all() and np.abs(values).max() < LARGE else values
