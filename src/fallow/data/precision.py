@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fallow.base.errors import RequestError
 
-COARSE = 0.01  # of a column's standard deviation: float32's steps should be finer
+COARSE = 0.05  # of a column's standard deviation: float32's steps should be finer
 
 
 def require_fine(columns: NDArray[Any], named: str) -> None:
