@@ -197,6 +197,8 @@ def test_what_holds_no_images(run: Run) -> None:
     Path("t.csv").write_text("age,risk\n" + "30,low\n40,high\n" * 20)
     said = run("semi", "t.csv", "--labels", 20, *SMALL).refused()
     assert said.startswith("t.csv is a table, and semi learns from images: give a folder of them")
+    said = run("semi", "t.csv", "--as", "images", "--labels", 20, *SMALL).refused()
+    assert said == "which column of t.csv holds the classes? call it label, and no other so"
     assert "holds no images in memory" in run("semi", "synthetic", "--labels", 20, *SMALL).refused()
 
 

@@ -702,6 +702,10 @@ def test_a_mark_of_gaps_among_numbers_is_refused(mark: str, tmp_path: Path) -> N
         load(written(tmp_path / "t.csv", **held), target="price")
     with pytest.raises(RequestError, match=f"holds '{mark}' among numbers: correct it, leave it empty, or say"):
         load(tmp_path / "t.csv", target="age")
+    for cell in ("{},5", "{} %"):
+        held["age"] = [mark if i % 6 == 0 else cell.format(20 + i) for i in range(ROWS)]
+        with pytest.raises(RequestError, match=rf"'{mark}' is in 10 rows of 'age', and 50 others hold numbers"):
+            load(written(tmp_path / "t.csv", ";", **held), target="price")
     held["age"] = [mark if i % 6 == 0 else i % 6 for i in range(ROWS)]  # which may be codes
     data = load(written(tmp_path / "t.csv", **held), target="price")
     assert f"'age' is read as texts, as 10 of its cells are no numbers ('{mark}')." in data.notes

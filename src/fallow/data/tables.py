@@ -313,19 +313,22 @@ def _nearly_numbers(column: Column, cells: Sequence[str]) -> list[str]:
     """A sentence on texts that are numbers but for a unit, or most of which are numbers."""
     if not column.categories:
         return []
-    known = [cell.strip() for cell in cells if present(cell)]
-    read = [match for cell in known if (match := UNIT.fullmatch(cell))]
-    signed = [match for match in read if match[1] or match[2]]
-    if len({(match[1], match[2]) for match in signed}) == 1 and len(read) >= MOSTLY * len(known):
+    counts = Counter(cell.strip() for cell in cells if present(cell))
+    known, total = list(counts), counts.total()
+    read = {cell: match for cell in known if (match := UNIT.fullmatch(cell))}
+    signed = [match for match in read.values() if match[1] or match[2]]
+    one = len({(match[1], match[2]) for match in signed}) == 1
+    if one and sum(counts[cell] for cell in read) >= MOSTLY * total:
         some = "" if len(signed) == len(read) else "some of "
         return [
             f"{column.name!r} is read as texts, as {some}its cells have a unit ({signed[0][0]}): "
             "write numbers alone, in one unit, if it is to be read as numbers."
         ]
     values, wrong = numbers(known, column.written)
-    if 2 * len(wrong) < len(known) and (lone_mark(known, wrong) or measured(values)):
-        others = ", ".join(map(repr, sorted({known[row] for row in wrong})[:SAID]))
-        return [f"{column.name!r} is read as texts, as {len(wrong)} of its cells are no numbers ({others})."]
+    others = sum(counts[known[row]] for row in wrong)
+    if 2 * others < total and (lone_mark(known, wrong) or measured(values)):
+        named = ", ".join(repr(known[row]) for row in wrong[:SAID])
+        return [f"{column.name!r} is read as texts, as {others} of its cells are no numbers ({named})."]
     return []
 
 

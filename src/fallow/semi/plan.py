@@ -13,6 +13,7 @@ from fallow.core.settings import Settings
 from fallow.data import Data, Examples, add_unlabelled, budget, bundled, load, mix_in, set_apart
 from fallow.data.sources.listed import lists
 from fallow.data.sources.table import SUFFIXES, read_cells
+from fallow.data.sources.wanted import TARGETS
 from fallow.methods import build
 from fallow.methods.semi.confidence import ConfidenceNetwork
 from fallow.methods.semi.fixmatch import FixMatch
@@ -129,11 +130,15 @@ def gather(plan: StudyPlan) -> Data:
 
 
 def _refuse_tables(plan: StudyPlan) -> None:
-    """A table that lists no images holds none, unless they are its rows, as is said then."""
+    """A table holds no images, unless it lists some, or its rows are said to be some and a column is named label."""
     path = expanded(plan.data)
-    if bundled(plan.data) or plan.as_ == "images" or path.suffix.lower() not in SUFFIXES or not path.is_file():
+    if bundled(plan.data) or path.suffix.lower() not in SUFFIXES or not path.is_file():
         return
-    if not lists(path, read_cells(path)):
+    if lists(path, cells := read_cells(path)):
+        return
+    if plan.as_ == "images" and sum(name.lower() in TARGETS for name in cells) != 1:
+        raise RequestError(f"which column of {plan.data} holds the classes? call it label, and no other so")
+    if plan.as_ != "images":
         raise RequestError(
             f"{plan.data} is a table, and semi learns from images: give a folder of them, "
             "or say --as images if the columns are pixels"

@@ -28,9 +28,9 @@ from fallow.data.parts import Parts
 from fallow.data.prose import columns_of_texts, nothing_else, said_of, sentences, texts_of
 from fallow.data.sources.places import PART_OF, SPLITS
 from fallow.data.sources.wanted import SEVERAL, answers, columns_named, to_predict
-from fallow.data.tables import GAPS, MOSTLY, Cells, DataTable, numbers, present, row_numbers
+from fallow.data.tables import GAPS, MOSTLY, VALUES, Cells, DataTable, lone_mark, numbers, present, row_numbers
 from fallow.data.texts import as_bytes
-from fallow.data.written import decimal, ways
+from fallow.data.written import CANDIDATE, PERCENT, decimal, ways
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 SEPARATORS = ",;\t|"
@@ -187,8 +187,15 @@ def written(cells: Cells) -> tuple[dict[str, str], dict[str, str]]:
         name: column for name, column in cells.items() if commas or any("," in cell or "%" in cell for cell in column)
     }
     known = {name: [cell.strip() for cell in column if present(cell)] for name, column in open_.items()}
-    found, notes = ways(known, commas, MOSTLY)
+    found, notes = ways({name: _unmarked(cells) for name, cells in known.items()}, commas, MOSTLY)
     return dict.fromkeys(cells, "") | found, notes
+
+
+def _unmarked(cells: list[str]) -> list[str]:
+    """Without the one mark that stands among many numbers, which is told of when they are read."""
+    wrong = [row for row, cell in enumerate(cells) if not CANDIDATE.fullmatch(cell.removesuffix(PERCENT).rstrip())]
+    mark = lone_mark(cells, wrong) if 2 * len(wrong) < len(cells) else ""
+    return [cell for cell in cells if cell != mark] if mark and len(set(cells)) > VALUES + 1 else cells
 
 
 def as_trained(cells: Sheet, table: DataTable) -> Cells:
