@@ -246,3 +246,28 @@ def test_loads_archives_folders_and_splits(tmp_path: Path) -> None:
     assert [[tasks.labels[i] for i in held] for held in tasks.describe()["splits"].values()] == [
         ["a", "b", "c"], ["d", "e"], ["f", "g"],
     ]  # fmt: skip
+
+
+def test_class_splits_go_by_the_names_of_classes(tmp_path: Path) -> None:
+    """Number 5 is the class called 5, wherever it stands; a part of another name is no part."""
+    x, y = labelled()
+    np.savez(tmp_path / "far.npz", x=x.numpy(), y=y.numpy() + 5)
+    file = tmp_path / "splits.json"
+    for held in ([5, 6, 7], ["5", "6", "7"]):
+        file.write_text(json.dumps({"train": held, "test": [14, 15, 16]}))
+        tasks = load_tasks(tmp_path / "far.npz", ways=2, queries=2, splits=file)
+        assert tasks.describe()["splits"] == {"train": [0, 1, 2], "val": [], "test": [9, 10, 11]}
+    file.write_text(json.dumps({"train": [0, 1], "test": [15, 16]}))
+    with pytest.raises(RequestError, match="names class 0, which the data does not have"):
+        load_tasks(tmp_path / "far.npz", splits=file)
+    file.write_text(json.dumps({"train": [5, 6], "validation": [7, 8], "test": [15, 16]}))
+    with pytest.raises(RequestError, match="holds 'validation': give train, val and test"):
+        load_tasks(tmp_path / "far.npz", splits=file)
+
+
+def test_examples_that_are_not_finite_are_refused() -> None:
+    x, y = labelled()
+    x = x.float()
+    x[3, 0, 0, 0] = float("nan")
+    with pytest.raises(RequestError, match="x has NaN or infinite values in 1 examples"):
+        Episodes(x=x, y=y, splits=SPLITS, ways=2, shots=1, queries=1)

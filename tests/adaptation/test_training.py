@@ -133,6 +133,16 @@ def test_what_adapt_predicts_is_what_judge_judges(tasks: Episodes) -> None:
         torch.testing.assert_close(looped.losses[steps], learner.judge((x, y, query_x, query_y)).losses[steps])
 
 
+def test_a_trained_model_adapts_as_the_test_tasks_were_judged(tasks: Episodes) -> None:
+    """To examples as the tasks hold them, in as many steps, and the iterations are hardly more than asked for."""
+    result = fallow.fewshot(normed(), tasks, "l2f+maml:steps=1,evaluate_steps=3", iterations=7, every=5, meta_batch=2)
+    assert result.steps == 7
+    x, y, query_x, query_y = tasks.draw("test", 0, tasks.describe()["sizes"]["test"])
+    raw, queries = (each * tasks.std.view(-1, 1, 1) + tasks.mean.view(-1, 1, 1) for each in (x, query_x))
+    right = (result.model.adapt(raw, y)(queries).argmax(-1) == query_y).float().mean()
+    assert float(right) == pytest.approx(result.accuracy.mean, abs=0.01)
+
+
 def test_a_query_on_its_own_is_normalised_as_the_support_is(tasks: Episodes) -> None:
     batch = tasks.draw("test", 0, 4)
     x, y, query_x, query_y = batch

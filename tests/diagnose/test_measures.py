@@ -15,7 +15,7 @@ from torch.nn import functional
 from fallow import relative_flatness
 from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
-from fallow.diagnose import flatness, margins, noise, slices, weight_size
+from fallow.diagnose import flatness, margins, noise, slices, spectrum, weight_size
 from fallow.diagnose.slices import filter_normalised
 from tests.diagnose.networks import dense, digits, hessian_of, network
 
@@ -213,3 +213,14 @@ def test_bad_input_is_one_line() -> None:
             call()
         assert words in str(raised.value)
         assert "\n" not in str(raised.value)
+
+
+def test_targets_of_one_number_may_lack_an_axis() -> None:
+    """(N,) against outputs of (N, 1): broadcast, every output would be compared with every target."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    x, y = torch.randn(12, 3, dtype=torch.float64), torch.randn(12, dtype=torch.float64)
+    flat, column = (spectrum(net, "squared_error", x, target).top for target in (y, y[:, None]))
+    assert flat == column
+    kappas = [relative_flatness(net, "0", x, target, "squared_error") for target in (y, y[:, None])]
+    assert kappas[0] == kappas[1]

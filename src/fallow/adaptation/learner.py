@@ -26,6 +26,7 @@ from fallow.adaptation.objective import (
 from fallow.adaptation.optimisers import OPTIMISERS
 from fallow.adaptation.piece import LearnerPiece
 from fallow.base.errors import RequestError
+from fallow.data.normalise import normalise
 from fallow.data.tasks import TaskBatch
 from fallow.weights.layers import is_norm, join, layers
 
@@ -70,6 +71,8 @@ class Learner(nn.Module):
         super().__init__()
         self.model, self.criterion = model, criterion
         self.steps, self.rate, self.optimizer, self.batch_norm = steps, rate, optimizer, batch_norm
+        self.judged_by = steps  # steps, where more of them judge than train
+        self.scaling: tuple[Tensor, Tensor] | None = None  # of the examples that users give: mean and deviation
         for piece in pieces:
             module = piece.build(model, steps, rate)
             if module is not None:
@@ -214,14 +217,18 @@ class Learner(nn.Module):
     # ---- what users ask ---------------------------------------------------------------------------
 
     def adapt(self, x: Tensor, y: Tensor, steps: int | None = None) -> Callable[[Tensor], Tensor]:
-        """Adapt to tasks (tasks, n, …), without a graph; what comes back predicts their queries (tasks, m, …)."""
-        meta = _detached(self.meta())
+        """Adapt to tasks (tasks, n, …), without a graph; what comes back predicts their queries (tasks, m, …).
+
+        By default in as many steps as test tasks were judged by. A model that was trained takes examples as its tasks
+        held them (bytes of images, say).
+        """
+        meta, last = _detached(self.meta()), self.judged_by if steps is None else steps
         with normalised(self.model, self.batch_norm, training=False):
-            *_, (params, _) = self.path(meta, x, y, order=1, batched=True, steps=steps)
-        last = self.steps if steps is None else steps
+            *_, (params, _) = self.path(meta, self.scaled(x), y, order=1, batched=True, steps=last)
 
         @torch.no_grad()
         def predict(query_x: Tensor) -> Tensor:
+            query_x = self.scaled(query_x)
             with normalised(self.model, self.batch_norm, training=False):
                 axes = {name: None if name in self.shared else 0 for name in params}
                 buffers = self.statistics_at(last, query_x, True) or {}
@@ -231,6 +238,13 @@ class Learner(nn.Module):
                 )
 
         return predict
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Examples of tasks on the scale that the model was trained on."""
+        if self.scaling is None:
+            return x
+        mean, std = (values.to(x.device) for values in self.scaling)
+        return normalise(x.flatten(0, 1), mean, std).view(x.shape).to(next(self.model.parameters()).dtype)
 
     def judge(self, batch: TaskBatch, *, batched: bool = True, steps: int | None = None, alone: bool = False) -> Judged:
         """Query losses and accuracies of tasks, before the inner loop and after each step.

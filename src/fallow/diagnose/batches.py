@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError
-from fallow.diagnose.checks import Loss, refuse_mismatch
+from fallow.diagnose.checks import refuse_mismatch
 from fallow.diagnose.lanczos import Lanczos, magnitudes
 from fallow.diagnose.products import Hessian
+from fallow.evaluate.losses import Loss
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,14 @@
-"""What every diagnosis checks before it starts: finite weights, a loss that is known, names that exist."""
+"""What every diagnosis checks before it starts: finite weights, a target for every example, names that exist."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from fallow.base.errors import RequestError, unknown
 from fallow.weights.blocks import inside
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-LOSSES: dict[str, Loss] = {"cross_entropy": functional.cross_entropy, "squared_error": functional.mse_loss}
-
-
-def criterion(loss: str | Loss) -> Loss:
-    """A loss by its name, or the function itself: (output, targets) → the mean over the examples.
-
-    >>> criterion("crossentropy")
-    Traceback (most recent call last):
-    fallow.base.errors.RequestError: unknown loss 'crossentropy': did you mean 'cross_entropy'? ...
-    """
-    if not isinstance(loss, str):
-        return loss
-    if loss not in LOSSES:
-        raise unknown("loss", loss, LOSSES)
-    return LOSSES[loss]
 
 
 def chosen(model: nn.Module, names: Sequence[str] | None = None) -> dict[str, nn.Parameter]:

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
 from fallow.base.seeds import mix
-from fallow.diagnose.checks import Loss, refuse_mismatch, refuse_nonfinite
+from fallow.diagnose.checks import refuse_mismatch, refuse_nonfinite
 from fallow.diagnose.intervals import Probed, half_width
 from fallow.evaluate.features import CHUNK, place
+from fallow.evaluate.losses import Loss
 from fallow.flatness import explain, relative_flatness
 from fallow.weights.layers import execution_order, untouched
 

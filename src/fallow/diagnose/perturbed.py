@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from fallow.diagnose.checks import Loss
 from fallow.evaluate.features import CHUNK, place
+from fallow.evaluate.losses import Loss
 from fallow.evaluate.score import Score, score
 from fallow.weights.layers import untouched
 

@@ -18,8 +18,9 @@ from torch.func import functional_call
 
 from fallow.base.errors import RequestError, unknown
 from fallow.base.seeds import mix
-from fallow.diagnose.checks import Loss, chosen, criterion, refuse_mismatch, refuse_nonfinite
+from fallow.diagnose.checks import chosen, refuse_mismatch, refuse_nonfinite
 from fallow.evaluate.features import place
+from fallow.evaluate.losses import Loss, criterion
 from fallow.weights.layers import untouched
 
 Chunk = tuple[int, Tensor, Tensor]  # its number, inputs, targets

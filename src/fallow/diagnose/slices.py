@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
-from fallow.diagnose.checks import Loss, chosen, criterion, refuse_mismatch, refuse_nonfinite
+from fallow.diagnose.checks import chosen, refuse_mismatch, refuse_nonfinite
 from fallow.diagnose.intervals import plain
 from fallow.diagnose.perturbed import look, restored
+from fallow.evaluate.losses import Loss, criterion
 
 
 @dataclass(frozen=True)

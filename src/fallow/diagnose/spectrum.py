@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from fallow.base.errors import RequestError
 from fallow.base.seeds import mix
 from fallow.diagnose.batches import TopOfBatches, top_of_batches
-from fallow.diagnose.checks import Loss
 from fallow.diagnose.intervals import Probed
 from fallow.diagnose.lanczos import Eigenvalue, Lanczos, ends
 from fallow.diagnose.products import GIGABYTE, Hessian
 from fallow.diagnose.quadrature import tridiagonal
 from fallow.diagnose.sums import Density, Sums
 from fallow.diagnose.trace import hutch
+from fallow.evaluate.losses import Loss
 
 SETTLED = 1e-3  # residual, relative to the eigenvalue, below which a Ritz vector counts as an eigenvector
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional
 
-from fallow.base.errors import unknown
 from fallow.base.numbers import require_whole
+from fallow.evaluate.losses import Loss, criterion
 from fallow.flatness.choose import Choice, evaluate
 from fallow.flatness.observation import Observation
 from fallow.flatness.watch import Watch
-
-Loss = Callable[[Any, Any], Tensor]
-LOSSES: dict[str, Loss] = {"cross_entropy": functional.cross_entropy, "squared_error": functional.mse_loss}
 
 
 def relative_flatness(
@@ -92,7 +87,7 @@ def _observe(
     form: str,
     simplified: bool,
 ) -> tuple[Observation, Choice]:
-    criterion = _criterion(loss)
+    judge = criterion(loss)
     if isinstance(inputs, dict):
         arguments, keywords = (), inputs
     else:
@@ -102,18 +97,10 @@ def _observe(
     def run() -> Tensor:
         buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         with torch.random.fork_rng(devices=_devices(watch.layer)):
-            return criterion(functional_call(model, buffers, arguments, keywords), targets)
+            return judge(functional_call(model, buffers, arguments, keywords), targets)
 
     with torch.enable_grad():
         return watch.look(run)
-
-
-def _criterion(loss: str | Loss) -> Loss:
-    if not isinstance(loss, str):
-        return loss
-    if loss not in LOSSES:
-        raise unknown("loss", loss, LOSSES)
-    return LOSSES[loss]
 
 
 def _devices(module: nn.Module) -> list[torch.device]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fallow.adaptation.learner import Learner
 from fallow.base import files, notebook
 from fallow.base.errors import RequestError
 from fallow.base.numbers import MOST, is_finite, require, require_whole
@@ -21,7 +22,7 @@ from fallow.core import loop
 from fallow.core.context import Context
 from fallow.core.engine import make_engine
 from fallow.core.method import Method
-from fallow.data.tasks import Tasks
+from fallow.data.tasks import Episodes, Tasks
 from fallow.evaluate.episodes import Evaluation, evaluate
 from fallow.evaluate.statistics import Estimate
 from fallow.methods.fewshot.fewshot import learner_of
@@ -87,7 +88,8 @@ def fewshot(
     What is None follows from the kind of the tasks (:mod:`fallow.data.tasks.recipe`); with ``minutes``, the iterations
     are as many as fit into that time, judging included, by a few that are timed first. Validation tasks are looked at
     after ``every`` iterations, and the best weights kept; the test tasks are looked at once, at the end. Other options
-    are those of :func:`fallow.fit`. ``result.model.adapt(x, y)`` gives what predicts the queries of new tasks.
+    are those of :func:`fallow.fit`. ``result.model.adapt(x, y)`` gives what predicts the queries of new tasks (not of
+    protonet, baseline and leo). Iterations are rounded up, so that all looks are equally far apart.
 
     >>> from fallow.data.tasks import Sinusoid
     >>> tasks = Sinusoid(shots=5, val_tasks=10, test_tasks=10)
@@ -121,14 +123,14 @@ def fewshot(
         every = max(1, min(LONGEST, iterations // LOOKS)) if every is None else every
         require_whole("every", every, most=10 * MOST)
         every = min(every, iterations)
-        if known is not None and known != -(-iterations // every) * every:
+        looks = max(1, round(iterations / every))
+        every = -(-iterations // looks)  # so that all looks are equally far apart, with hardly an iteration more
+        if known is not None and known != looks * every:
             raise RequestError(
                 f"{options['out']} has a run of {known:,} iterations, and a schedule of as many: resume it with these, "
                 "or choose another --out"
             )
-        ctx = prepare(
-            model, tasks.changed(per_epoch=every), method, generations=1, epochs=-(-iterations // every), **chosen
-        )
+        ctx = prepare(model, tasks.changed(per_epoch=every), method, generations=1, epochs=looks, **chosen)
         test, ctx.test = ctx.test, None  # judged here, task by task, and not by the loop
         with closing(ctx):
             loop.run(ctx)
@@ -171,6 +173,11 @@ def _judged(ctx: Context, result: Result, test: Any) -> FewShotResult:
     net = ctx.method.evaluated(ctx)
     if result.best_weights is not None:
         net.load_state_dict(result.best_weights)
+    tasks = ctx.problem.data
+    if isinstance(net, Learner):
+        net.judged_by = getattr(learner_of(ctx.method), "evaluate_steps", None) or net.steps
+        if isinstance(tasks, Episodes):
+            net.scaling = tasks.mean, tasks.std
     found: Evaluation | None = None
     finished = ctx.folder.result() if ctx.folder is not None else None
     tested = (finished or {}).get("test", {})

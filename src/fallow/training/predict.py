@@ -74,7 +74,7 @@ class Predictor:
         if "shots" in record["data"]:
             raise RequestError(
                 f"{folder} learned to learn from few shots, and needs some first: in Python, resume it by "
-                "fallow.fewshot(…, out=…, resume=True), and result.model.adapt(x, y) predicts"
+                "fallow.fewshot(…, out=…, resume=True), and result.model.adapt(x, y) predicts, if the method has that"
             )
         self.target = _target(record["data"], folder)
         self.classes: list[str] = list(self.target.names)

@@ -23,7 +23,7 @@ from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
 from fallow.evaluate.statistics import Difference, paired
 from fallow.experiment import Outcomes, Run, State
-from fallow.models import default
+from fallow.problems import Labelled
 from fallow.training.fit import fit
 from fallow.training.prepare import prepare
 
@@ -143,7 +143,7 @@ def tune(
         "drop": drop or "",
     }
     loaded = load(data, seed=seed, **how)
-    model = model or default(loaded.shape)
+    model = model or Labelled(loaded).default_model
     steps = chosen.epochs * math.ceil(loaded.describe()["sizes"]["train"] / chosen.batch_size)
     inner = inner or max(10, steps // UPDATES)  # each costs as much as about ten steps
     learner = f"implicit-decay:per={per},solver={solver},inner={inner},patience={steps}"
@@ -242,7 +242,8 @@ def _gather(found: Outcomes, trials: Mapping[tuple[str, int], Run], folder: Path
         name, reason = next(iter(failed.items()))
         raise WorkError(f"{len(failed)} of {len(trials)} trainings failed, too many to compare, {name}: {reason}")
 
-    metric = data.target.metric()
+    metric = Labelled(data).metric
+    assert metric is not None
     grain = 1 / data.describe()["sizes"]["test"] if metric.name == "accuracy" else 0.0
 
     def arm(name: str, spent: Mapping[int, list[str]], choices: Mapping[int, list[str]]) -> Arm:

@@ -207,13 +207,18 @@ def _named(file: str | Path, names: Sequence[str]) -> Splits:
     if not isinstance(content, Mapping) or "train" not in content:
         listed = f" (it holds {', '.join(map(str, content))}: write FILE.json:NAME)" if content else ""
         raise RequestError(f"{path} has no 'train': give JSON with train, val and test{listed}")
+    for key, listed in content.items():
+        if isinstance(listed, list) and key not in SPLITS:
+            raise RequestError(f"{path} holds {key!r}: give train, val and test")
     place = {name: i for i, name in enumerate(names)}
     return {split: [_place(label, place, path) for label in content.get(split, [])] for split in SPLITS}
 
 
 def _place(label: Any, place: Mapping[str, int], path: str) -> int:
-    if isinstance(label, int) and 0 <= label < len(place):
-        return label
-    if isinstance(label, str) and label in place:
-        return place[label]
+    """Which class a label is: the one of this name, or, where names are no numbers, the one in this place."""
+    if isinstance(label, str | int) and not isinstance(label, bool):
+        if str(label) in place:
+            return place[str(label)]
+        if isinstance(label, int) and 0 <= label < len(place) and not any(name.lstrip("-").isdigit() for name in place):
+            return label
     raise RequestError(f"{path} names class {label!r}, which the data does not have")
