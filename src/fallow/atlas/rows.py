@@ -99,7 +99,7 @@ def gathered(site: Site, comparison: Comparison, findings: Findings) -> list[Jud
                 )
             )
     for learner in comparison.yardsticks:
-        start = PRETRAINED if "lite0" in learner.name else SCRATCH
+        start = SCRATCH if learner.network is None else PRETRAINED
         found.append(
             Judgement(
                 start=start,

@@ -30,14 +30,17 @@ def with_recipes(plan: Plan, loaded: Mapping[str, Any]) -> Plan:
             if name in known or (name == AUTO and set(known) - set(plan.models)):
                 continue
             model = None if name == AUTO else name
-            chosen = recipe(data, model, quick=plan.quick)
+            freeze = plan.settings.get("freeze") is not None
+            # of one that starts afresh beside others nothing is frozen
+            afresh = freeze and len(plan.models) > 1 and plan.weights is None and not starts_trained(name)
+            how = {"quick": plan.quick, "frozen": freeze and not afresh}
+            chosen = recipe(data, model, **how)
             if plan.minutes is not None:
                 runs = len(plan.methods) * min(plan.looks[0], plan.seeds)
-                short = recipe(data, model, minutes=plan.minutes * joblib.cpu_count() / runs, quick=plan.quick)
+                short = recipe(data, model, minutes=plan.minutes * joblib.cpu_count() / runs, **how)
                 chosen = min(chosen, short, key=lambda each: each["epochs"])
-            if plan.settings.get("freeze") is not None:  # of one that starts afresh beside others nothing is frozen
-                afresh = len(plan.models) > 1 and plan.weights is None and not starts_trained(chosen["model"])
-                chosen["augment"] = "auto" if afresh else "none"  # what frozen layers give is computed once
+            if afresh:
+                chosen["augment"] = "auto"
             if chosen["augment"] == "try":  # what was tried before holds for all
                 chosen["augment"] = next((a for own in known.values() if (a := own["augment"]) != "auto"), "try")
             known[chosen.pop("model")] = chosen

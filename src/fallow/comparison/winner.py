@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fallow.report.shown import Shown
 
 NAME = "winner"  # of the run
-LITE0 = "lite0"
 
 
 @dataclass(frozen=True)
@@ -101,13 +100,13 @@ def _run(comparison: Comparison, entry: Runner, learner: Measured | None, whole:
         "whole": whole, "metric": comparison.metric.name,
     }  # fmt: skip
     paths = {"root": os.getcwd()}
-    if learner is not None and entry.model != LITE0:
+    if learner is not None and learner.network is None:
         chosen = {"model": entry.model, "name": learner.name, "chosen": learner.chosen[learner.best]}
         return Run(NAME, "fallow.comparison.work:learn", common | chosen, paths=paths)
     if learner is not None:
         strength = learner.chosen[learner.best]["strength"]
         how: dict[str, Any] = {"method": f"probe:strength={strength}", "weights": None, "settings": {}}
-        return Run(NAME, "fallow.comparison.work:again", common | how | {"model": LITE0}, paths=paths)
+        return Run(NAME, "fallow.comparison.work:again", common | how | {"model": learner.network}, paths=paths)
     folder = comparison.folder / entry.folder
     record = RunFolder(folder).record()
     settings = {key: value for key, value in record["settings"].items() if key not in ("seed", "patience", "metric")}

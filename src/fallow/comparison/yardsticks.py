@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from fallow.training.yardsticks import Yardstick
 
 SEEDS = 4  # of which the learners see the splits: their spread is that of the splits
-MOST = 16_000  # pictures that a pretrained network looks at, once for all seeds: 10 ms each; for a quick look a quarter
+MOST = 16_000  # pictures that a pretrained network looks at, once for all seeds: 10 ms each; a quarter of it for a
+# quick look, and of texts, which take 20 ms a sentence
 PLAIN = ("majority", "mean")
 LARGE = 20_000_000  # values in the training part from which on they would take minutes
 
@@ -41,6 +42,16 @@ class Measured:
     best: int = 0  # which of them is best on validation
 
     @property
+    def network(self) -> str | None:
+        """The pretrained network that it looks through.
+
+        >>> Measured("d", "logistic on lite0 features", [], [], [], []).network
+        'lite0'
+        """
+        name = self.name.removesuffix(" features")
+        return None if name == self.name else name.rpartition(" ")[2]
+
+    @property
     def mean(self) -> float:
         """On test."""
         return statistics.fmean(self.test)
@@ -54,14 +65,15 @@ def measured(comparison: Comparison, contents: Mapping[str, str], **where: Any) 
     for source, data in () if plan.fewshot else comparison.loaded.items():
         if not data.texts and data.describe()["sizes"]["train"] * math.prod(data.shape) > LARGE:
             continue
-        few = sum(filter(None, data.sizes.values())) <= (MOST // 4 if plan.quick else MOST)
+        few = sum(filter(None, data.sizes.values())) <= (MOST // 4 if plan.quick or data.texts else MOST)
         for seed in seeds:
             asked = {
                 "data": source, "version": contents[source], "load": plan.load_options(), "seed": seed,
                 "metric": metric, "pretrained": few,
             }  # fmt: skip
             name, first = (run_name(data.name, source, "yardsticks", metric, n) for n in (seed, plan.first))
-            after = (first,) if few and data.pictures and seed > plan.first else ()  # what the network sees is kept
+            # what a pretrained network sees is kept
+            after = (first,) if few and (data.pictures or data.texts) and seed > plan.first else ()
             work = "fallow.comparison.work:yardstick"
             wanted[source, seed] = Run(name, work, asked, after=after, paths={"root": os.getcwd()})
     kept = values(run(grid(wanted.values()), comparison.folder / "yardsticks", what="yardstick", **where))
@@ -82,7 +94,7 @@ def measured(comparison: Comparison, contents: Mapping[str, str], **where: Any) 
 def scores(loaded: Any, metric: str, seed: int, features: Path | None) -> dict[str, list[Any]]:
     """Of every yardstick: the metric on test and on validation, its temperature, and what validation chose.
 
-    Where ``features`` is a folder, also on what a pretrained network makes of pictures, which is kept there.
+    Where ``features`` is a folder, also on what a pretrained network makes of the data, which is kept there.
     """
     from fallow.training.yardsticks import on_pretrained, yardsticks
 
@@ -103,7 +115,7 @@ def _heat(each: Yardstick) -> float | None:
 
 def entry(row: Measured, first: int) -> Runner:
     """A yardstick as a row of the table: what it gave on the split that it was best on by validation."""
-    model = "lite0" if "lite0" in row.name else "yardstick"
+    model = row.network or "yardstick"
     test, val = row.test[row.best], row.val[row.best]
     return Runner(row.data, model, row.name, first + row.best, "", None, test, val, 0.0, 0, 0.0)
 

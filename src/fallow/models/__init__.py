@@ -24,6 +24,7 @@ from fallow.models.conv4 import Conv4
 from fallow.models.factory import from_factory
 from fallow.models.libraries import LIBRARIES, Foreign, from_library
 from fallow.models.lite0 import Lite0
+from fallow.models.minilm import MiniLM
 from fallow.models.mlp import MLP
 from fallow.models.mobilenet import MobileNet
 from fallow.models.pretrained import Report, learned, load_weights
@@ -80,6 +81,7 @@ MODELS: dict[str, ModelEntry] = {
     "autoencoder3d": ModelEntry(Autoencoder3d, "volumes through a code of 8 numbers and back (FAM's), for shapes"),
     "bag": ModelEntry(Bag, "the mean of word embeddings and a hidden layer, for texts and pairs of them"),
     "lite0": ModelEntry(Lite0, "EfficientNet-lite0 with ImageNet's weights (extra: pretrained), for photographs"),
+    "minilm": ModelEntry(MiniLM, "a BERT of six layers that has read much English (extra: text), for texts and pairs"),
 }
 
 
@@ -143,7 +145,7 @@ def starts_trained(name: str) -> bool:
     [True, False, False, True]
     """
     kind, _, rest = name.strip().partition(":")
-    if kind not in LIBRARIES and kind != "lite0":
+    if kind not in LIBRARIES and not (kind in MODELS and "pretrained" in _defaults(MODELS[kind].factory)):
         return False
     _, settings = parse(rest if kind in LIBRARIES and rest else name)
     return settings.get("pretrained", True) is True

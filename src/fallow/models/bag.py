@@ -71,11 +71,20 @@ class Bag(Model):
         """A logit for each class."""
         vectors = self.embedding(tokens[:, IDS])
         means = [self._mean(vectors, tokens[:, MASK] * (tokens[:, SEGMENT] == k)) for k in range(1 + self.pairs)]
-        if self.pairs:
-            u, v = means
-            means = [u, v, (u - v).abs(), u * v]
-        return self.head(self.hidden(torch.cat(means, 1)))
+        return self.head(self.hidden(compared(means)))
 
     def _mean(self, vectors: Tensor, mask: Tensor) -> Tensor:
         weights = mask / mask.sum(1, keepdim=True).clamp_min(1)
         return torch.einsum("nlw,nl->nw", vectors, weights.to(vectors.dtype))
+
+
+def compared(vectors: Sequence[Tensor]) -> Tensor:
+    """The vector of a text; of the two of a pair u, v, |u − v| and u∘v side by side.
+
+    >>> compared([torch.tensor([[1.0]]), torch.tensor([[3.0]])])
+    tensor([[1., 3., 2., 3.]])
+    """
+    if len(vectors) == 1:
+        return vectors[0]
+    u, v = vectors
+    return torch.cat([u, v, (u - v).abs(), u * v], 1)

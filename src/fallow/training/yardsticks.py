@@ -9,8 +9,8 @@ boosted trees    histogram boosting (Ke et al. 2017), of tables              boo
 … on words       logistic or ridge on the TF-IDF of words and pairs of them  linear, of texts
 ===============  ==========================================================  ==============================
 
-``inputs`` are raw values, or what lite0, which knows ImageNet's photographs, makes of pictures. Masks have the majority
-alone.
+``inputs`` are raw values, or what a pretrained network makes of them: of pictures lite0, which knows ImageNet's
+photographs, of texts minilm, which knows English. Masks have the majority alone.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ from fallow.core.record import RunFolder, versions
 from fallow.data import Data, Examples, Files, Part, Stream, Target, stream
 from fallow.data.texts import to_strings
 from fallow.evaluate.metrics import Metric
-from fallow.models import forest
+from fallow.models import forest, lite0, minilm
 from fallow.models.cut import HEAD
 from fallow.models.features import front_features
 from fallow.models.forest import Forest
 from fallow.models.linear import best_of, fitted_head, standardised
-from fallow.models.lite0 import published
 from fallow.models.words import Words, spanned
 from fallow.models.yardsticks import Constant, Linear, Neighbours
 from fallow.problems import Labelled
@@ -100,24 +99,36 @@ def on_features(
 
 
 def on_pretrained(data: Data, *, metric: str | None = None, folder: Path | None = None) -> list[Yardstick]:
-    """Logistic regression, or ridge, on what lite0 makes of pictures; none without its weights (extra: pretrained).
+    """Logistic regression, or ridge, on what a network that knows photographs or English makes of pictures or texts.
 
-    What it makes of them is computed once and kept in ``folder``, for other splits of the same examples, too.
+    None without its weights (extras: pretrained, text). What it makes of them is computed once and kept in ``folder``,
+    for other splits of the same examples, too.
     """
-    held = {name: part for name, part in _parts(data).items() if isinstance(part, Examples | Files)}
-    enough = data.pictures and min(data.shape[1:]) >= SEEN and "train" in held and data.target.kind != "dense"
-    if not enough or published() is None:
+    knows = knowing(data)
+    if knows is None:
         return []
     start = time.perf_counter()
     problem = Labelled(data)
     with torch.random.fork_rng():
-        network = problem.network("lite0").module
+        network = problem.network(knows).module
     problem.freeze(network, HEAD)
     assert problem.cut is not None
     front = problem.cut.front
+    held = {name: part for name, part in _parts(problem.data).items() if isinstance(part, Examples | Files)}
     parts = {name: (front_features(front, part, problem.data, folder), part.y) for name, part in held.items()}
-    found = _judged(partial(_linear, parts, data.target, data.target.metric(metric)), parts, data.target, "lite0")
-    return [replace(found, name=f"{found.name} on lite0 features", seconds=time.perf_counter() - start)]
+    found = _judged(partial(_linear, parts, data.target, data.target.metric(metric)), parts, data.target, knows)
+    return [replace(found, name=f"{found.name} on {knows} features", seconds=time.perf_counter() - start)]
+
+
+def knowing(data: Data) -> str | None:
+    """The pretrained network that may see something in the data: its name, where its weights are installed."""
+    if not isinstance(data.train, Examples | Files) or data.target.kind == "dense":
+        return None
+    if data.texts:
+        strings = isinstance(data.train, Examples) and data.train.x.dtype == torch.int8
+        return "minilm" if strings and minilm.published() is not None else None
+    seen = data.pictures and min(data.shape[1:]) >= SEEN
+    return "lite0" if seen and lite0.published() is not None else None
 
 
 def on_words(data: Data, *, metric: str | None = None, strength: float | None = None) -> list[Yardstick]:
