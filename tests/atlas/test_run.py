@@ -13,6 +13,7 @@ from fallow.atlas import made, run
 from fallow.atlas import rows as kept
 from fallow.atlas.sites import Site, site, sites
 from fallow.base.errors import RequestError
+from fallow.models import minilm
 from tests.comparison import small
 
 
@@ -61,6 +62,21 @@ def test_characters_are_the_first_of_omniglot(tmp_path: Path) -> None:
     assert classes.max() == 19
 
 
+def test_glands_are_halved_and_sentences_are_pairs(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 2, (2, 64, 64, 64)).astype(np.uint8) * 200
+    parts = {f"{of}_{part}": held for part in ("train", "val", "test") for of, held in (("x", x), ("y", [[0], [1]]))}
+    np.savez(tmp_path / "g.npz", **parts)
+    halves, y = made.glands(tmp_path / "g.npz")
+    assert halves.shape == (6, 32, 32, 32)
+    assert halves[3, 4, 5, 6] == round(float(x[1, 8:10, 10:12, 12:14].mean()))
+    assert y.tolist() == [0, 1] * 3
+    texts = {f"s{k}_{part}": np.array([f"{part} {k}"], bytes) for k in (1, 2) for part in ("train", "dev")}
+    np.savez(tmp_path / "s.npz", y_train=[1], y_dev=[0], **texts)
+    pairs, y = made.sentences(tmp_path / "s.npz")
+    assert pairs.tolist() == [[b"train 1", b"train 2"], [b"dev 1", b"dev 2"]]
+    assert y.tolist() == [1, 0]
+
+
 def test_quick_plans_are_small_and_colour_has_features(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     for name, channels in (("grey", ()), ("colour", (3,))):
@@ -74,6 +90,9 @@ def test_quick_plans_are_small_and_colour_has_features(tmp_path: Path) -> None:
     assert "probe" in colour.methods
     assert run.plan(site("synthetic", 40), ["ema"]).models == ("auto",)
     assert run.estimate([grey])[0] > 0
+    np.savez(tmp_path / "texts.npz", x=np.array([f"text {n}" for n in range(60)]), y=np.arange(60) % 3)
+    texts = run.plan(site(str(tmp_path / "texts.npz"), 24), ["ema"], quick=True)
+    assert texts.models == (("auto", "minilm") if minilm.published() is not None else ("auto",))
     np.savez(tmp_path / "numbers.npz", x=draw.normal(size=(60, 4)), y=draw.normal(size=60))
     with pytest.raises(RequestError, match="an atlas is of accuracies"):
         run.plan(site(str(tmp_path / "numbers.npz"), None), ["ema"])

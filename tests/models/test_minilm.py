@@ -54,6 +54,16 @@ def test_texts_have_the_vectors_of_the_publishers_own_network(theirs) -> None:
     torch.testing.assert_close(found, theirs(each, 40), atol=1e-5, rtol=1e-5)
 
 
+def test_its_blocks_run_in_order_and_all_learn() -> None:
+    network = build("minilm:pretrained=false", shape=(1, 9), classes=2)
+    calls = []
+    for path, module in network.named_modules():
+        module.register_forward_pre_hook(lambda *_, path=path: calls.append(path))
+    network(network.tokens([("it rains",), ("snow",)])).square().sum().backward()
+    assert [path for path in calls if path in (*network.blocks, "head")] == [*network.blocks, "head"]
+    assert all(p.grad is not None for p in network.parameters())
+
+
 def test_of_a_pair_each_text_is_read_by_itself(theirs) -> None:
     network = build("minilm", shape=(2, 99), classes=2).eval()
     pairs = [("the longer text of a pair", "short"), ("x", "the second one is longer here"), ("", "")]

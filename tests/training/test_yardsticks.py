@@ -268,6 +268,6 @@ def test_pictures_have_a_yardstick_on_pretrained_features(tmp_path: Path) -> Non
 
 
 def test_without_the_weights_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fallow.training.yardsticks.published", lambda: None)
+    monkeypatch.setattr("fallow.models.lite0.published", lambda: None)
     x, y = torch.randint(0, 256, (20, 3, 16, 16)).to(torch.uint8).numpy(), (torch.arange(20) % 2).numpy()
     assert on_pretrained(load((x, y))) == []

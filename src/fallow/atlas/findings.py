@@ -17,6 +17,10 @@ LEVEL = 0.05
 LEAST = 5  # settings, below which a tree would only repeat the table
 PLAINLY = "long"  # ordinary training of equal compute
 PROBE = "probe"
+SEEN = {  # what a pretrained network is for, and what is judged
+    "lite0": "colour pictures, the accuracy of a linear head on ImageNet features",
+    "minilm": "texts, the accuracy of a linear head on the features of a network that has read much English",
+}
 
 Column = tuple[str, int, str]  # data, labels, start
 
@@ -104,7 +108,7 @@ class Atlas:
     @property
     def sentences(self) -> list[str]:
         """What a practitioner can use: which method to try, what features are worth, what takes seconds."""
-        return [text for text in (self._try(), self._features(), self._yardsticks()) if text]
+        return [text for text in (self._try(), *map(self._features, SEEN), self._yardsticks()) if text]
 
     def _try(self) -> str:
         ranked = sorted(
@@ -125,12 +129,12 @@ class Atlas:
         most = f"the methods that most often beat ordinary training of equal compute are {listed(said)}"
         return f"In {where}, {most}: try these first."
 
-    def _features(self) -> str:
+    def _features(self, model: str) -> str:
         gains = []
         for setting in self.settings:
             probe = self.at(PROBE, setting)
             own = [row.mean for row in self.rows if row.setting == (*setting[:2], SCRATCH) and row.mean is not None]
-            if probe is not None and probe.mean is not None and own:
+            if probe is not None and probe.model == model and probe.mean is not None and own:
                 gains.append(probe.mean - max(own))
         if not gains:
             return ""
@@ -138,8 +142,8 @@ class Atlas:
         span = points(gains[0]) if len(gains) == 1 else f"{points(min(gains))} to {points(max(gains))}"
         advice = "start there" if 2 * above > len(gains) else "let a comparison decide"
         return (
-            "On colour pictures, the accuracy of a linear head on ImageNet features minus that of the best network "
-            f"trained from scratch is {span} points, above 0 in {above} of {many(len(gains), 'setting')}: {advice}."
+            f"On {SEEN[model]} minus that of the best network trained from scratch is {span} points, above 0 in "
+            f"{above} of {many(len(gains), 'setting')}: {advice}."
         )
 
     def _yardsticks(self) -> str:

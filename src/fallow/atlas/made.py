@@ -75,6 +75,23 @@ def characters(file: Path) -> Arrays:
     return x[first], np.unique(y[first], return_inverse=True)[1]
 
 
+def glands(file: Path) -> Arrays:
+    """1,584 adrenal glands of MedMNIST as volumes of 32³, from those of 64³: means of eight voxels."""
+    with np.load(file, allow_pickle=False) as held:
+        x, y = (np.concatenate([held[f"{of}_{part}"] for part in ("train", "val", "test")]) for of in "xy")
+    halves = x.reshape(len(x), 32, 2, 32, 2, 32, 2).mean((2, 4, 6), dtype=np.float32)
+    return halves.round().astype(np.uint8), y.ravel().astype(np.int64)
+
+
+def sentences(file: Path) -> Arrays:
+    """2,767 pairs of RTE: does the second text follow from the first?"""
+    with np.load(file, allow_pickle=False) as held:
+        first, second, y = (
+            np.concatenate([held[f"{of}_{part}"] for part in ("train", "dev")]) for of in ("s1", "s2", "y")
+        )
+    return np.stack([first, second], 1), y.astype(np.int64)
+
+
 def write(path: Path, arrays: Arrays, test: int) -> Path:
     """As a file of two parts, the same examples every time; ``test`` of them are for testing."""
     x, y = arrays

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -70,7 +71,7 @@ def gathered(site: Site, comparison: Comparison, findings: Findings) -> list[Jud
         "labels": data.describe()["sizes"]["train"],
         "classes": len(data.classes),
         "channels": shape[0] if len(shape) > 1 else 1,
-        "values": int(shape[-1] * shape[-2] if len(shape) > 2 else shape[-1]),
+        "values": math.prod(shape[1:] or shape),
         "tuned": comparison.plan.tune,
         "measured": f"fallow {versions()['fallow']}",
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +13,15 @@ from fallow.atlas.rows import Judgement
 from fallow.atlas.sites import Site
 from fallow.base.errors import RequestError
 from fallow.comparison.plan import METHODS, QUICK_SEEDS, SEEDS, Plan
-from fallow.models.lite0 import WHEEL
+from fallow.models import lite0, minilm
 from fallow.training.recipes import kind_of
 
 if TYPE_CHECKING:
     from fallow.experiment import State
 
 SMALL = "scnn:width=8,dense=64,norm=batch"  # in quick atlases, of images and signals: a run takes seconds
-FEATURES = "lite0"
 PROBE = "probe"
-PICTURE = 0.01  # seconds that a pretrained network looks at a picture
+LOOK = {"lite0": 0.01, "minilm": 0.02}  # seconds that a pretrained network looks at a picture, or at a text
 FILE = "atlas.csv"
 
 
@@ -42,9 +40,9 @@ def survey(
 ) -> list[Judgement]:
     """Compare the methods in every site; the rows of the whole atlas, those known ``before`` included.
 
-    Colour images get two settings: a network from scratch, and a head on the features of a pretrained one, if it is
-    installed. What was measured stays in ``folder``: other sites are added by another call. ``told`` hears what came
-    out of each; ``how`` is for :func:`fallow.comparison.execute`.
+    Colour images and texts get two settings: a network from scratch, and a head on the features of a pretrained one, if
+    it is installed. What was measured stays in ``folder``: other sites are added by another call. ``told`` hears what
+    came out of each; ``how`` is for :func:`fallow.comparison.execute`.
     """
     from fallow.comparison import execute
 
@@ -70,11 +68,12 @@ def plan(site: Site, methods: Sequence[str], seeds: int | None = None, tune: int
     data = loaded(site)
     if data.target.kind != "classes":
         raise RequestError(f"{site.source} has {data.target.kind}, and an atlas is of accuracies: compare it alone")
-    kind = kind_of(data.shape)
+    kind = "texts" if data.texts else kind_of(data.shape)
     models: tuple[str, ...] = (SMALL if quick and kind in ("grey images", "colour images", "signals") else "auto",)
     settings: dict[str, Any] = {"metric": "accuracy"}  # one meaning in all columns, of classes that are balanced or not
-    if kind == "colour images" and find_spec(WHEEL) is not None:
-        models, settings = (*models, FEATURES), settings | {"freeze": "head"}
+    knows = {"colour images": lite0, "texts": minilm}.get(kind)
+    if knows is not None and knows.published() is not None:
+        models, settings = (*models, knows.__name__.rpartition(".")[2]), settings | {"freeze": "head"}
         methods = (*methods, PROBE)
     most = QUICK_SEEDS if quick else SEEDS
     return Plan(
@@ -118,7 +117,7 @@ def estimate(plans: Sequence[Plan]) -> list[float]:
         for run in runs(replace(here, tune=0), {source: data}, {source: ""}):
             batches = data.sizes["test"] / run.arguments["settings"]["batch_size"]
             total += (run.cost + FORWARD * batches) * known[source, run.arguments["model"]]
-        if FEATURES in here.models:
-            total += PICTURE * (data.sizes["test"] + asked.seeds * (data.sizes["train"] + data.sizes["val"]))
+        for look in (LOOK[model] for model in here.models if model in LOOK):
+            total += look * (data.sizes["test"] + asked.seeds * (data.sizes["train"] + data.sizes["val"]))
         found.append(total)
     return found

@@ -17,18 +17,17 @@ FILES = {  # of --data-dir
     "cifar100_sub": (200, 600),
     "pets32": (200, 600),
 }
-OMNIGLOT = "omniglot28"
-CHARACTERS = (80, 160), 160  # labels, and test examples
 
 
 @dataclass(frozen=True)
 class Made:
-    """A data set that is written into the atlas' folder: its labels, its test examples, how it is made."""
+    """A data set that is written into the atlas' folder: its labels, its test examples, how it is made, from what."""
 
     labels: tuple[int, int]
     test: int
-    arrays: Callable[[], made.Arrays]
+    arrays: Callable[..., made.Arrays]
     as_: str | None = None
+    file: str = ""  # of --data-dir
 
 
 MADE = {
@@ -37,6 +36,11 @@ MADE = {
     "breast_cancer": Made((100, 300), 169, made.breast_cancer),
     "shapes": Made((100, 300), 2000, lambda: made.noisy(made.shapes, 2500), "signals"),
     "heartbeats": Made((100, 300), 2000, lambda: made.noisy(made.beats, 2500), "signals"),
+}
+MADE_OF = {
+    "omniglot20": Made((80, 160), 160, made.characters, file="omniglot28"),
+    "adrenal32": Made((100, 300), 400, made.glands, file="adrenalmnist3d_64"),
+    "rte": Made((100, 300), 1000, made.sentences, file="rte"),
 }
 DRAWN = {"synthetic": (100, 300)}  # bundled, and new for every seed
 
@@ -69,11 +73,12 @@ def sites(data_dir: Path | None, folder: Path) -> list[Site]:
     if data_dir is None:
         return found
     home = expanded(data_dir)
-    if missing := [name for name in (*FILES, OMNIGLOT) if not (home / f"{name}.npz").is_file()]:
+    wanted = [*FILES, *(each.file for each in MADE_OF.values())]
+    if missing := [name for name in wanted if not (home / f"{name}.npz").is_file()]:
         raise RequestError(f"{home} has no {missing[0]}.npz: leave --data-dir out, or name the data sets to add")
-    both, test = CHARACTERS
-    written = made.write(folder / "data" / "omniglot20.npz", made.characters(home / f"{OMNIGLOT}.npz"), test)
-    found += [Site("omniglot20", str(written), labels) for labels in both]
+    for name, each in MADE_OF.items():
+        written = made.write(folder / "data" / f"{name}.npz", each.arrays(home / f"{each.file}.npz"), each.test)
+        found += [Site(name, str(written), labels, each.as_) for labels in each.labels]
     return found + [Site(name, str(home / f"{name}.npz"), labels) for name, two in FILES.items() for labels in two]
 
 
