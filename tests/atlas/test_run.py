@@ -45,8 +45,8 @@ def test_places_are_added_and_kept(tmp_path: Path, tiny: None) -> None:
 
 def test_made_places_have_a_test_part_that_is_the_same_for_all_seeds(tmp_path: Path) -> None:
     found = sites(None, tmp_path)
-    assert len({each.data for each in found}) == 6
-    assert len(found) == 12
+    assert len({each.data for each in found}) == 7
+    assert len(found) == 14
     for each in found:
         data = run.loaded(each)
         assert (data.sizes["train"], data.overlap) == (each.labels, 0), each

@@ -6,13 +6,17 @@ more seeds); verdicts then are about these test examples, as they are for MNIST'
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 Arrays = tuple[np.ndarray, np.ndarray]  # examples and their classes
+CALL = re.compile(r"\w+\(")
 
 
 def digits() -> Arrays:
@@ -73,6 +77,28 @@ def characters(file: Path) -> Arrays:
         x, y = held["x_evaluation"], held["y_evaluation"]
     first = np.isin(y, np.unique(y)[:20])
     return x[first], np.unique(y[first], return_inverse=True)[1]
+
+
+AREAS = ("interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "special", "stats")
+MOST = 100  # summaries of an area
+
+
+def summaries() -> Arrays:
+    """What functions of scipy do, in the first sentence of their documentation; which of eight areas they belong to."""
+    x: list[str] = []
+    y: list[int] = []
+    for number, area in enumerate(AREAS):
+        module = import_module(f"scipy.{area}")
+        documented = (
+            inspect.getdoc(each) or "" for name in sorted(module.__all__) if callable(each := getattr(module, name))
+        )
+        paragraphs = ([" ".join(part.split()) for part in text.split("\n\n")] for text in documented)
+        # some begin with how they are called
+        first = (next((part for part in each if part and not CALL.match(part)), "") for each in paragraphs)
+        found = [text for text in dict.fromkeys(first) if 15 < len(text) < 300]
+        x += found[:: -(-len(found) // MOST)]
+        y += [number] * len(found[:: -(-len(found) // MOST)])
+    return np.array(x), np.array(y)
 
 
 def glands(file: Path) -> Arrays:

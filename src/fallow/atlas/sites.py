@@ -36,6 +36,7 @@ MADE = {
     "breast_cancer": Made((100, 300), 169, made.breast_cancer),
     "shapes": Made((100, 300), 2000, lambda: made.noisy(made.shapes, 2500), "signals"),
     "heartbeats": Made((100, 300), 2000, lambda: made.noisy(made.beats, 2500), "signals"),
+    "summaries": Made((100, 300), 200, made.summaries),
 }
 MADE_OF = {
     "omniglot20": Made((80, 160), 160, made.characters, file="omniglot28"),
