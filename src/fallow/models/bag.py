@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fallow.data.texts import IDS, MASK, SEGMENT, words_of
 from fallow.models.base import Model
-from fallow.models.blocks import expect_shape, sequential
+from fallow.models.blocks import expect_texts, sequential
 
 SPREAD = 0.01  # of the embedding at first: a word that training never met then says next to nothing
 
@@ -39,7 +39,7 @@ class Bag(Model):
         init: str = "he",
     ) -> None:
         super().__init__(init)
-        expect_shape("bag", shape, ranks=(2,))
+        expect_texts("bag", shape)
         self.pairs, self.words, self.length = shape[0] > 1, words, length
         self.embedding = nn.Embedding(words, width)
         self.hidden = sequential(linear=nn.Linear(4 * width if self.pairs else width, hidden), relu=nn.ReLU())

