@@ -84,7 +84,9 @@ class Labelled(Problem):
         found = super().network(model)
         tokens = getattr(found.module, "tokens", None)
         if self.data.texts != (tokens is not None):
-            reads = "texts, and these are none" if tokens else "no texts: take bag, minilm, or hf:FOLDER of a network that does"
+            reads = (
+                "texts, and these are none" if tokens else "no texts: take bag, minilm, or hf:FOLDER of one that does"
+            )
             raise RequestError(f"{found.described} reads {reads}")
         if tokens is not None:
             self.read, self.data, self.tokens = self.data, _tokenised(self.data, tokens), tokens
