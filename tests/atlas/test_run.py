@@ -83,13 +83,15 @@ def test_quick_plans_are_small_and_colour_has_features(tmp_path: Path) -> None:
         x = draw.integers(0, 255, (60, 16, 16, *channels)).astype(np.uint8)
         np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(60) % 3)
     grey, colour = (run.plan(site(str(tmp_path / f"{n}.npz"), 24), ["ema"], quick=True) for n in ("grey", "colour"))
-    assert grey.models == (run.SMALL,)
+    assert grey.models == (run.SCNN,)
     assert "probe" not in grey.methods
     assert grey.seeds == 4
-    assert colour.models == (run.SMALL, "lite0")
+    assert colour.models == (run.SCNN, "lite0")
     assert "probe" in colour.methods
     assert run.plan(site("synthetic", 40), ["ema"]).models == ("auto",)
     assert run.estimate([grey])[0] > 0
+    np.savez(tmp_path / "volumes.npz", x=np.zeros((60, 8, 8, 8), np.uint8), y=np.arange(60) % 3)
+    assert run.plan(site(str(tmp_path / "volumes.npz"), 24), ["ema"], quick=True).models == (run.SMALL["volumes"],)
     np.savez(tmp_path / "texts.npz", x=np.array([f"text {n}" for n in range(60)]), y=np.arange(60) % 3)
     texts = run.plan(site(str(tmp_path / "texts.npz"), 24), ["ema"], quick=True)
     assert texts.models == (("auto", "minilm") if minilm.published() is not None else ("auto",))
