@@ -62,14 +62,7 @@ def test_characters_are_the_first_of_omniglot(tmp_path: Path) -> None:
     assert classes.max() == 19
 
 
-def test_glands_are_halved_and_sentences_are_pairs(tmp_path: Path) -> None:
-    x = np.random.default_rng(0).integers(0, 2, (2, 64, 64, 64)).astype(np.uint8) * 200
-    parts = {f"{of}_{part}": held for part in ("train", "val", "test") for of, held in (("x", x), ("y", [[0], [1]]))}
-    np.savez(tmp_path / "g.npz", **parts)
-    halves, y = made.glands(tmp_path / "g.npz")
-    assert halves.shape == (6, 32, 32, 32)
-    assert halves[3, 4, 5, 6] == round(float(x[1, 8:10, 10:12, 12:14].mean()))
-    assert y.tolist() == [0, 1] * 3
+def test_sentences_are_pairs(tmp_path: Path) -> None:
     texts = {f"s{k}_{part}": np.array([f"{part} {k}"], bytes) for k in (1, 2) for part in ("train", "dev")}
     np.savez(tmp_path / "s.npz", y_train=[1], y_dev=[0], **texts)
     pairs, y = made.sentences(tmp_path / "s.npz")
@@ -83,15 +76,13 @@ def test_quick_plans_are_small_and_colour_has_features(tmp_path: Path) -> None:
         x = draw.integers(0, 255, (60, 16, 16, *channels)).astype(np.uint8)
         np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(60) % 3)
     grey, colour = (run.plan(site(str(tmp_path / f"{n}.npz"), 24), ["ema"], quick=True) for n in ("grey", "colour"))
-    assert grey.models == (run.SCNN,)
+    assert grey.models == (run.SMALL,)
     assert "probe" not in grey.methods
     assert grey.seeds == 4
-    assert colour.models == (run.SCNN, "lite0")
+    assert colour.models == (run.SMALL, "lite0")
     assert "probe" in colour.methods
     assert run.plan(site("synthetic", 40), ["ema"]).models == ("auto",)
     assert run.estimate([grey])[0] > 0
-    np.savez(tmp_path / "volumes.npz", x=np.zeros((60, 8, 8, 8), np.uint8), y=np.arange(60) % 3)
-    assert run.plan(site(str(tmp_path / "volumes.npz"), 24), ["ema"], quick=True).models == (run.SMALL["volumes"],)
     np.savez(tmp_path / "texts.npz", x=np.array([f"text {n}" for n in range(60)]), y=np.arange(60) % 3)
     texts = run.plan(site(str(tmp_path / "texts.npz"), 24), ["ema"], quick=True)
     assert texts.models == (("auto", "minilm") if minilm.published() is not None else ("auto",))

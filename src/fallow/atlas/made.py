@@ -101,14 +101,6 @@ def summaries() -> Arrays:
     return np.array(x), np.array(y)
 
 
-def glands(file: Path) -> Arrays:
-    """1,584 adrenal glands of MedMNIST as volumes of 32³, from those of 64³: means of eight voxels."""
-    with np.load(file, allow_pickle=False) as held:
-        x, y = (np.concatenate([held[f"{of}_{part}"] for part in ("train", "val", "test")]) for of in "xy")
-    halves = x.reshape(len(x), 32, 2, 32, 2, 32, 2).mean((2, 4, 6), dtype=np.float32)
-    return halves.round().astype(np.uint8), y.ravel().astype(np.int64)
-
-
 def sentences(file: Path) -> Arrays:
     """2,767 pairs of RTE: does the second text follow from the first?"""
     with np.load(file, allow_pickle=False) as held:

@@ -19,9 +19,7 @@ from fallow.training.recipes import kind_of
 if TYPE_CHECKING:
     from fallow.experiment import State
 
-SCNN = "scnn:width=8,dense=64,norm=batch"
-SMALL = dict.fromkeys(("grey images", "colour images", "signals"), SCNN)  # in quick atlases: a run takes seconds
-SMALL["volumes"] = "resnet3d:width=8,dense=64"
+SMALL = "scnn:width=8,dense=64,norm=batch"  # in quick atlases, of images and signals: a run takes seconds
 PROBE = "probe"
 LOOK = {"lite0": 0.01, "minilm": 0.02}  # seconds that a pretrained network looks at a picture, or at a text
 FILE = "atlas.csv"
@@ -71,7 +69,7 @@ def plan(site: Site, methods: Sequence[str], seeds: int | None = None, tune: int
     if data.target.kind != "classes":
         raise RequestError(f"{site.source} has {data.target.kind}, and an atlas is of accuracies: compare it alone")
     kind = "texts" if data.texts else kind_of(data.shape)
-    models: tuple[str, ...] = (SMALL.get(kind, "auto") if quick else "auto",)
+    models: tuple[str, ...] = (SMALL if quick and kind in ("grey images", "colour images", "signals") else "auto",)
     settings: dict[str, Any] = {"metric": "accuracy"}  # one meaning in all columns, of classes that are balanced or not
     knows = {"colour images": lite0, "texts": minilm}.get(kind)
     if knows is not None and knows.published() is not None:

@@ -40,7 +40,6 @@ MADE = {
 }
 MADE_OF = {
     "omniglot20": Made((80, 160), 160, made.characters, file="omniglot28"),
-    "adrenal32": Made((100, 300), 400, made.glands, file="adrenalmnist3d_64"),
     "rte": Made((100, 300), 1000, made.sentences, file="rte"),
 }
 DRAWN = {"synthetic": (100, 300)}  # bundled, and new for every seed
