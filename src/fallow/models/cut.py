@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -60,8 +61,9 @@ class Front(nn.Module):
         assert found is not None
         return found
 
+    @cached_property
     def identity(self) -> str:
-        """A digest of all that decides what it gives."""
+        """A digest of all that decides what it gives; nothing of it changes."""
         own = {
             name: tensor
             for name, tensor in self.network.state_dict().items()

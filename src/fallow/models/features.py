@@ -23,7 +23,7 @@ def front_features(front: Front, part: Examples | Files, data: Data, folder: str
     """
     if folder is None:
         return _computed(front, part, data)
-    home = Path(folder) / together(front.identity(), data.normalisation(), torch.__version__)[:16]
+    home = Path(folder) / together(front.identity, data.normalisation(), torch.__version__)[:16]
     home.mkdir(parents=True, exist_ok=True)
     names = [digest.hex()[:32] for digest in _digests(part)]
     with locked(home / "lock", wait=True):

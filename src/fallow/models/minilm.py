@@ -46,10 +46,12 @@ class MiniLM(Model):
         config = BertConfig.from_pretrained(folder, local_files_only=True)
         self.encoder = BertModel(config, add_pooling_layer=False)
         self.head = nn.Linear(config.hidden_size * (4 if self.pairs else 1), classes)
-        self.start()
         if pretrained:
+            self.initialise(self.head)
             held = load_file(folder / "model.safetensors")
             self.encoder.load_state_dict({name: held[name] for name in self.encoder.state_dict()})
+        else:
+            self.start()
 
     def initialise(self, module: nn.Module) -> None:
         """N(0, 0.02²) and zero biases, as BERT has it; norms return to 1 and 0."""
