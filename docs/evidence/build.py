@@ -190,7 +190,7 @@ def readme() -> str:
         atlas = Atlas(rows.read(ROWS))
         seen = f"![Where does which method help?](docs/evidence/{PICTURE.name})"
         use = "Find the column most like your data, and compare its ▲: `fallow compare DATA --methods …`."
-        shown = "\n".join([seen, "", " ".join(atlas.sentences[:2]), f"{use} [The atlas](docs/atlas.md)", ""])
+        shown = "\n".join([seen, "", " ".join(atlas.sentences[:-1]), f"{use} [The atlas](docs/atlas.md)", ""])
     return f"{before}{START}\n{shown}{END}{after}"
 
 

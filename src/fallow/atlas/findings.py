@@ -18,8 +18,8 @@ LEAST = 5  # settings, below which a tree would only repeat the table
 PLAINLY = "long"  # ordinary training of equal compute
 PROBE = "probe"
 SEEN = {  # what a pretrained network is for, and what is judged
-    "lite0": "colour pictures, the accuracy of a linear head on ImageNet features",
-    "minilm": "texts, the accuracy of a linear head on the features of a network that has read much English",
+    "lite0": "colour pictures, a linear head on ImageNet features",
+    "minilm": "texts, a linear head on the features of a network that has read much English",
 }
 
 Column = tuple[str, int, str]  # data, labels, start
@@ -130,20 +130,21 @@ class Atlas:
         return f"In {where}, {most}: try these first."
 
     def _features(self, model: str) -> str:
-        gains = []
+        gains, names = [], []
         for setting in self.settings:
             probe = self.at(PROBE, setting)
             own = [row.mean for row in self.rows if row.setting == (*setting[:2], SCRATCH) and row.mean is not None]
             if probe is not None and probe.model == model and probe.mean is not None and own:
                 gains.append(probe.mean - max(own))
+                names.append(setting[0])
         if not gains:
             return ""
         above = sum(gain > 0 for gain in gains)
         span = points(gains[0]) if len(gains) == 1 else f"{points(min(gains))} to {points(max(gains))}"
         advice = "start there" if 2 * above > len(gains) else "let a comparison decide"
         return (
-            f"On {SEEN[model]} minus that of the best network trained from scratch is {span} points, above 0 in "
-            f"{above} of {many(len(gains), 'setting')}: {advice}."
+            f"On {SEEN[model]} gains {span} points over the best network or scikit-learn model without them (above 0 in "
+            f"{above} of {many(len(gains), 'setting')}, of {', '.join(dict.fromkeys(names))}): {advice}."
         )
 
     def _yardsticks(self) -> str:
