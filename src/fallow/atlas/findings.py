@@ -143,8 +143,8 @@ class Atlas:
         span = points(gains[0]) if len(gains) == 1 else f"{points(min(gains))} to {points(max(gains))}"
         advice = "start there" if 2 * above > len(gains) else "let a comparison decide"
         return (
-            f"On {SEEN[model]} gains {span} points over the best network or scikit-learn model without them (above 0 in "
-            f"{above} of {many(len(gains), 'setting')}, of {', '.join(dict.fromkeys(names))}): {advice}."
+            f"On {SEEN[model]} gains {span} points over the best network or scikit-learn model without them (above 0 "
+            f"in {above} of {many(len(gains), 'setting')}, of {', '.join(dict.fromkeys(names))}): {advice}."
         )
 
     def _yardsticks(self) -> str:
