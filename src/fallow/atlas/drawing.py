@@ -7,7 +7,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from fallow.atlas.findings import Atlas, Column
-from fallow.atlas.rows import PRETRAINED, Judgement
+from fallow.atlas.rows import PRETRAINED, SCRATCH, Judgement
 from fallow.report.svg import Drawing, group, text
 from fallow.report.tags import tag
 from fallow.report.words import SIGNS, many, points
@@ -19,27 +19,41 @@ KINDS = {"better": "better", "worse": "worse"}  # the others are quiet
 
 
 def drawing(atlas: Atlas) -> Drawing:
-    """Differences in points to ordinary training of equal compute; filled where the verdict is better or worse."""
-    places, right = _columns(atlas.settings)
-    pieces = [text(8, 17, _head(atlas), "name")]
-    named: set[tuple[str, str]] = set()
-    reach = right + 70
-    for (data, labels, start), x in places.items():
-        pieces.append(text(x + WIDE / 2, TOP - 6, str(labels), "soft", "middle", limit=6))
-        if (data, start) not in named:  # once over both sizes
-            named.add((data, start))
-            words = f"{data}, features" if start == PRETRAINED else data
-            at = f"translate({x + WIDE / 2 + 4:.1f} {TOP - 20}) rotate(-35)"
-            pieces.append(group(text(0, 0, words, "name", limit=22), transform=at))
-            reach = max(reach, x + WIDE / 2 + 6 * min(len(words), 22) + 8)  # names lean to the right
-    for i, method in enumerate(atlas.methods):
-        y = TOP + i * HIGH
-        pieces.append(text(LEFT - 8, y + 14, method, "name", "end", limit=11))
-        pieces += [_cell(atlas.at(method, setting), x, y) for setting, x in places.items()]
-    bottom = TOP + len(atlas.methods) * HIGH
+    """Differences in points to ordinary training of equal compute; filled where the verdict is better or worse.
+
+    What starts from scratch stands above what starts from a pretrained network, so that a page has room for both.
+    """
+    pieces, reach, bottom = [text(8, 17, _head(atlas), "name")], 640.0, 0.0
+    for start in (SCRATCH, PRETRAINED):
+        if settings := [setting for setting in atlas.settings if setting[2] == start]:
+            panel, right, bottom = _panel(atlas, settings, bottom)
+            pieces += panel
+            reach = max(reach, right)
     pieces += _legend(bottom + 10)
     says = f"{_head(atlas)}. " + " ".join(atlas.sentences)
-    return Drawing(max(reach, 640.0), bottom + 34, Markup("").join(pieces), says)
+    return Drawing(reach, bottom + 34, Markup("").join(pieces), says)
+
+
+def _panel(atlas: Atlas, settings: list[Column], y: float) -> tuple[list[Markup], float, float]:
+    """The columns of some settings below ``y`` and the methods that are judged there; where they end."""
+    places, right = _columns(settings)
+    pieces: list[Markup] = []
+    named: set[str] = set()
+    reach, top = right + 70, y + TOP
+    for (data, labels, start), x in places.items():
+        pieces.append(text(x + WIDE / 2, top - 6, str(labels), "soft", "middle", limit=6))
+        if data not in named:  # once over both sizes
+            named.add(data)
+            words = f"{data}, features" if start == PRETRAINED else data
+            at = f"translate({x + WIDE / 2 + 4:.1f} {top - 20:.1f}) rotate(-35)"
+            pieces.append(group(text(0, 0, words, "name", limit=22), transform=at))
+            reach = max(reach, x + WIDE / 2 + 6 * min(len(words), 22) + 8)  # names lean to the right
+    here = [method for method in atlas.methods if any(atlas.at(method, setting) for setting in settings)]
+    for i, method in enumerate(here):
+        row = top + i * HIGH
+        pieces.append(text(LEFT - 8, row + 14, method, "name", "end", limit=11))
+        pieces += [_cell(atlas.at(method, setting), x, row) for setting, x in places.items()]
+    return pieces, reach, top + len(here) * HIGH
 
 
 def _head(atlas: Atlas) -> str:
@@ -53,7 +67,7 @@ def _head(atlas: Atlas) -> str:
 def _columns(settings: list[Column]) -> tuple[dict[Column, float], float]:
     """Where every setting's column begins, and where the last ends."""
     found, x = {}, LEFT
-    for _, same in groupby(settings, key=lambda setting: (setting[0], setting[2])):
+    for _, same in groupby(settings, key=lambda setting: setting[0]):
         for setting in same:
             found[setting] = x
             x += WIDE
