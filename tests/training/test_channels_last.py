@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -43,6 +44,16 @@ def test_weights_lie_so_while_they_train_and_come_back_contiguous(tmp_path: Path
     assert lies_so(again.model.conv2.conv.weight)
     assert lies_so(again.optimizer.state[again.model.conv2.conv.weight]["momentum_buffer"])
     assert all(weight.is_contiguous() for weight in result_of(again).network.parameters())
+
+
+def test_volumes_too() -> None:
+    x = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 8)).astype(np.uint8)
+    ctx = prepare("resnet3d", (x, np.arange(24) % 2), epochs=1, generations=1)
+    weight = ctx.model.get_submodule("block1.steps.conv1").weight
+    assert weight.is_contiguous(memory_format=torch.channels_last_3d)
+    assert not weight.is_contiguous()
+    loop.run(ctx)
+    assert all(weight.is_contiguous() for weight in result_of(ctx).network.parameters())
 
 
 @pytest.mark.parametrize(

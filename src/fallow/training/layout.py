@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
+from torch.nn.utils import convert_conv2d_weight_memory_format, convert_conv3d_weight_memory_format
 
 from fallow import methods
 from fallow.base.errors import RequestError
@@ -24,8 +26,15 @@ def may_be_channels_last(model: nn.Module) -> bool:
     return all(
         (layer.groups == 1 and (max(layer.stride) == 1 or max(layer.kernel_size) > 1)) or layer.in_channels >= NARROW
         for layer in model.modules()
-        if isinstance(layer, nn.Conv2d)
+        if isinstance(layer, nn.Conv2d | nn.Conv3d)
     )
+
+
+def lay(model: nn.Module, channels_last: bool) -> None:
+    """Bring the weights of convolutions over images and volumes into this format, or into torch's own."""
+    own = torch.contiguous_format
+    convert_conv2d_weight_memory_format(model, torch.channels_last if channels_last else own)
+    convert_conv3d_weight_memory_format(model, torch.channels_last_3d if channels_last else own)
 
 
 def copies(engine: Any) -> bool:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.utils import convert_conv2d_weight_memory_format
 from typing_extensions import Unpack
 
 from fallow import methods, models
@@ -27,7 +26,7 @@ from fallow.evaluate.features import place
 from fallow.problems import Labelled, as_problem
 from fallow.problems.problem import Problem
 from fallow.training import augmentation, recipes
-from fallow.training.layout import CHANNELS_LAST, copies, is_sharded, may_be_channels_last, refuse_shards
+from fallow.training.layout import CHANNELS_LAST, copies, is_sharded, lay, may_be_channels_last, refuse_shards
 from fallow.training.optimizers import OWN, OptimizerFactory, optimizer_of
 from fallow.training.options import LOADING, FitOptions, with_signature
 from fallow.weights import Rewound, own_initialiser
@@ -83,7 +82,7 @@ def prepare(
     net = start.net if settings.freeze is None else problem.freeze(start.net, settings.freeze)
     if engine.device.type in CHANNELS_LAST and not method.tasks and copies(engine) and may_be_channels_last(net):
         # the weights decide: a convolution brings its input into their format, and all that follows stays in it
-        convert_conv2d_weight_memory_format(net, torch.channels_last)  # tasks have weights of their own each, by vmap
+        lay(net, channels_last=True)  # tasks have weights of their own each, by vmap
     wrapped = engine.setup_module(net)
     if is_sharded(net):
         refuse_shards(method, run)

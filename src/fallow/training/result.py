@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from fallow.base import notebook
 from fallow.core.context import Context
@@ -16,7 +14,7 @@ from fallow.evaluate.metrics import Metric
 from fallow.evaluate.score import key_of
 from fallow.models.reading import Reading
 from fallow.models.scaled import Scaled
-from fallow.training.layout import is_sharded
+from fallow.training.layout import is_sharded, lay
 
 
 @dataclass(repr=False)
@@ -120,5 +118,5 @@ def result_of(ctx: Context) -> Result:
         ctx.folder.save_outputs(ctx.outputs)
         ctx.folder.finish(result.describe())
     if not is_sharded(result.model):
-        convert_conv2d_weight_memory_format(result.model, torch.contiguous_format)  # as anyone expects weights to lie
+        lay(result.model, channels_last=False)  # as anyone expects weights to lie
     return result
