@@ -66,7 +66,8 @@ def training(
     """Accuracy in % on test and on training after the last epoch."""
     result = fit(
         model, data, method, train=train, seed=seed, generations=GENERATIONS, epochs=epochs, augment=augment, lr=RATE,
-        label_smoothing=0.0, schedule="one-cycle", weight_decay=1e-5, evaluate_every=epochs, observer=heed,
+        label_smoothing=0.0, schedule="one-cycle", weight_decay=1e-5, evaluate_every=epochs, test_at_end=True,
+        observer=heed,
     )  # fmt: skip
     return [100 * result.last["test_accuracy"], 100 * result.last["train_accuracy"]]
 
