@@ -152,6 +152,52 @@ def test_a_plateau_would_never_come() -> None:
         Guest("llf", net, sgd(net.parameters()), batches(), generations=1, epochs=1, steps=3, schedule="plateau")
 
 
+@pytest.mark.parametrize("method", ["llf", "swa:start=0.5"])
+def test_a_frozen_norm_goes_on_evaluating(method: str) -> None:
+    """A look at what was forgotten, or an average's statistics, must not set a frozen norm to training."""
+    net = network()
+    net.one.add_module("frozen", torch.nn.BatchNorm1d(10).double().requires_grad_(False).eval())
+    before = {name: buffer.clone() for name, buffer in net.one.frozen.named_buffers()}
+    optimizer = sgd(p for p in net.parameters() if p.requires_grad)
+    generations = 2 if method == "llf" else 1
+    guest = Guest(method, net, optimizer, batches(), generations=generations, epochs=4, steps=3)
+    for index in range(4 * generations):
+        guest.begin_epoch(index)
+        for x, y in batches():
+            optimizer.zero_grad()
+            functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+        with guest.shown():
+            pass
+    guest.end()
+    assert [path for path, module in net.named_modules() if not module.training] == ["one.frozen"]
+    assert_same(dict(net.one.frozen.named_buffers()), before)
+
+
+def test_modes_are_changed_back_as_the_model_does_it() -> None:
+    """A layer may merge weights when it is told to evaluate, and parts them when it is told to train."""
+
+    class Merging(torch.nn.Linear):
+        merged = False
+
+        def train(self, mode: bool = True) -> Any:
+            self.merged = not mode
+            return super().train(mode)
+
+    net = network()
+    net.head = Merging(10, 3).double()
+    guest = Guest("llf", net, sgd(net.parameters()), batches(), generations=2, epochs=1, steps=3)
+    epoch(guest, 0, 3)
+    guest.begin_epoch(1)  # has looked
+    assert guest.logged and not net.head.merged
+
+
+def test_an_optimiser_that_asks_for_the_loss_itself_is_refused() -> None:
+    net = network()
+    with pytest.raises(RequestError, match="LBFGS asks for the loss several times a step"):
+        Guest("llf", net, torch.optim.LBFGS(net.parameters()), batches(), generations=2, epochs=1, steps=3)
+
+
 @pytest.mark.parametrize("method", ["dropout", "fam", "lw"])
 def test_a_compiled_model_would_pass_over_hooks_in_silence(method: str) -> None:
     net: Any = torch.compile(network(), backend="eager")

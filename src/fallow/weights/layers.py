@@ -152,9 +152,20 @@ def refuse_compiled(model: nn.Module, what: str) -> None:
 
 
 @contextmanager
+def modes_kept(model: nn.Module) -> Iterator[None]:
+    """After it, every module is in the mode it was in: a frozen norm that evaluates in training goes on doing so."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        model.train(modes[0][1])  # a model may do more than to set the flag: merge weights, or part them again
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
     """Whatever happens inside, the model's modes and buffers and the random generators are as before."""
-    modes = [(module, module.training) for module in model.modules()]
     buffers = [
         (module, name, buffer, buffer.clone())
         for module in model.modules()
@@ -162,11 +173,9 @@ def untouched(model: nn.Module) -> Iterator[None]:
         if buffer is not None
     ]
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), modes_kept(model):
             yield
     finally:
-        for module, training in modes:
-            module.training = training
         for module, name, buffer, before in buffers:
             module._buffers[name] = buffer.copy_(before)  # a forward may change a buffer or put in another
 
