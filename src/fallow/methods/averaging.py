@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.weights.layers import copied
 
 
 class Averaging(Method):
@@ -35,7 +35,7 @@ class Averaging(Method):
 
     def make(self) -> None:
         """Make the second model, and note where its tensors and the first one's are."""
-        self.average = copy.deepcopy(self.model)
+        self.average = copied(self.model)
         self.places = [(list(model.parameters()), _statistics(model)) for model in (self.average, self.model)]
 
     @torch.no_grad()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fallow.base.errors import RequestError
 
@@ -178,6 +180,30 @@ def untouched(model: nn.Module) -> Iterator[None]:
     finally:
         for module, name, buffer, before in buffers:
             module._buffers[name] = buffer.copy_(before)  # a forward may change a buffer or put in another
+
+
+@contextmanager
+def unfused() -> Iterator[None]:
+    """Inside, attention is made of matrix products: torch's fused kernels have no second derivatives.
+
+    The fast path of its layers, which they take in evaluation also where torch.func wants a gradient, has none at all.
+    """
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A deep copy, also of a model that keeps what a forward pass left: a weight norm's weight, an activation.
+
+    Such a tensor has a history, which ``deepcopy`` refuses; in the copy it has none.
+    """
+    left = [v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor) and v.grad_fn is not None]
+    return copy.deepcopy(model, {id(tensor): tensor.detach() for tensor in left})
 
 
 def layer_of(path: str) -> str:

@@ -1,0 +1,50 @@
+"""Copies of models, and models that are left as they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fallow
+from fallow.weights.layers import copied, modes_kept
+
+
+class Keeping(nn.Module):
+    """Keeps what it gave, as a weight norm keeps its weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.head = nn.Linear(4, 5), nn.Linear(5, 5), nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.features = self.two(self.one(x).relu()).relu()
+        return self.head(self.features)
+
+
+def test_a_copy_of_a_model_that_keeps_an_activation() -> None:
+    model, x = Keeping(), torch.randn(3, 4)
+    wanted = model(x).detach()
+    other = copied(model)
+    assert torch.equal(other.features, model.features)
+    assert model.features.requires_grad
+    with torch.no_grad():
+        model.one.weight.zero_()
+    assert torch.equal(other(x), wanted)
+
+
+@pytest.mark.parametrize("spec", ["fam+swa", "fam+ema", "fam+born-again"])
+def test_a_second_model_of_one_that_has_run(spec: str) -> None:
+    data = torch.randn(12, 4), torch.arange(12) % 2
+    assert fallow.fit(Keeping(), data, spec, generations=2, epochs=1).steps > 0
+
+
+def test_every_module_is_in_the_mode_that_it_was_in() -> None:
+    model: Any = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.BatchNorm1d(2), nn.Dropout()))
+    model[1][0].eval()
+    before = [module.training for module in model.modules()]
+    with modes_kept(model):
+        model.eval()
+    assert [module.training for module in model.modules()] == before
