@@ -320,6 +320,7 @@ def test_methods_do_not_carry_anything_over() -> None:
     [
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), "3 classes need 3 numbers"),
         (nn.Sequential(nn.Flatten(), nn.Linear(63, 3)), r"cannot take examples of shape \(1, 8, 8\)"),
+        (nn.Sequential(nn.Flatten(), nn.LSTM(64, 3)), "the model gives a tuple: let it give its outputs alone"),
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 3)).double(), r"float64; give model\.float\(\), and precision"),
     ],
 )
