@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional
+from torch.utils.data import DataLoader, RandomSampler
 
 from fallow.adapters.host import Guest, accepted
 from fallow.base.errors import RequestError
@@ -191,6 +192,26 @@ def test_modes_are_changed_back_as_the_model_does_it() -> None:
     guest.begin_epoch(1)  # has looked
     assert "fallow/forgot_to" in guest.logged
     assert not net.head.merged
+
+
+@pytest.mark.parametrize("sampler", [False, True])
+def test_a_loader_with_a_generator_of_its_own_gives_the_batches_that_it_would_give(sampler: bool) -> None:
+    def seen(guided: bool) -> list[torch.Tensor]:
+        net, data = network(), examples()
+        own, optimizer = torch.Generator().manual_seed(5), sgd(net.parameters())
+        order: Any = {"sampler": RandomSampler(data, generator=own)} if sampler else {"shuffle": True, "generator": own}
+        loader = DataLoader(data, 8, **order)
+        guest = Guest("llf", net, optimizer, loader, generations=2, epochs=1, steps=3) if guided else None
+        found = []
+        for index in range(2):
+            if guest is not None:
+                guest.begin_epoch(index)
+            for x, _ in loader:
+                found.append(x)
+                optimizer.step()
+        return found
+
+    assert all(map(torch.equal, seen(False), seen(True)))
 
 
 def test_an_optimiser_that_asks_for_the_loss_itself_is_refused() -> None:

@@ -41,6 +41,7 @@ from fallow.core.engine import Engine
 from fallow.core.method import Method, overrides
 from fallow.core.settings import Settings
 from fallow.data.batching import ITEMS
+from fallow.data.loaders import generators
 from fallow.data.randomness import Randomness
 from fallow.data.targets import Classes, Numbers, Target
 from fallow.evaluate.score import Score, right, score
@@ -370,7 +371,7 @@ class _Looks:
         raise RequestError("the order of examples is this loop's: give its DataLoader a WeightedRandomSampler")
 
     def _drawn(self, seed: int) -> Iterator[Batch]:
-        own = Randomness(seed)
+        own = Randomness(seed, generators(self.batches))
         with own:
             batches = iter(self.batches)
         while True:
