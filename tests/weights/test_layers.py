@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import fallow
-from fallow.weights.layers import copied, modes_kept
+from fallow.weights.layers import copied, modes_kept, normalised_layers
 
 
 class Keeping(nn.Module):
@@ -48,3 +48,23 @@ def test_every_module_is_in_the_mode_that_it_was_in() -> None:
     with modes_kept(model):
         model.eval()
     assert [module.training for module in model.modules()] == before
+
+
+def test_a_compiled_model_is_looked_at_as_it_is_written() -> None:
+    """It would not call hooks: layers that are not registered as they run would be taken in the wrong order."""
+
+    class Backwards(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.norm, self.first = nn.Linear(5, 2), nn.LayerNorm(5), nn.Linear(4, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.norm(self.first(x)).relu())
+
+    x, model = torch.randn(3, 4), Backwards()
+    compiled: Any = torch.compile(model, backend="eager")
+    compiled(x)
+    parts = fallow.Partition(compiled, 1, inputs=x)
+    assert list(parts.early.modules) == ["_orig_mod.first", "_orig_mod.norm"]
+    assert list(parts.head.modules) == ["_orig_mod.head"]
+    assert normalised_layers(compiled, x) == ["_orig_mod.first"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -147,9 +147,14 @@ def normalised_layers(model: nn.Module, x: Tensor) -> list[str]:
     return list(found)
 
 
+def is_compiled(model: nn.Module) -> bool:
+    """Whether a model is under ``torch.compile``, which passes over new hooks on its layers in silence."""
+    return any("_orig_mod" in module._modules for module in model.modules())
+
+
 def refuse_compiled(model: nn.Module, what: str) -> None:
-    """Refuse a model under ``torch.compile``, which passes over new hooks on its layers in silence."""
-    if any("_orig_mod" in module._modules for module in model.modules()):
+    """Refuse a model that does not call the hooks which this needs in every step."""
+    if is_compiled(model):
         raise RequestError(f"{what} needs hooks on layers, which a compiled model does not call: give it uncompiled")
 
 
@@ -167,7 +172,10 @@ def modes_kept(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Whatever happens inside, the model's modes and buffers and the random generators are as before."""
+    """Whatever happens inside, the model's modes and buffers and the random generators are as before.
+
+    A compiled model runs as it is written: it is looked at by hooks.
+    """
     buffers = [
         (module, name, buffer, buffer.clone())
         for module in model.modules()
@@ -175,7 +183,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
         if buffer is not None
     ]
     try:
-        with torch.random.fork_rng(), modes_kept(model):
+        eager = torch.compiler.set_stance("force_eager") if is_compiled(model) else nullcontext()
+        with torch.random.fork_rng(), modes_kept(model), eager:
             yield
     finally:
         for module, name, buffer, before in buffers:
