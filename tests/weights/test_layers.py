@@ -41,6 +41,29 @@ def test_a_second_model_of_one_that_has_run(spec: str) -> None:
     assert fallow.fit(Keeping(), data, spec, generations=2, epochs=1).steps > 0
 
 
+class Held(nn.Module):
+    """Frozen: quantised weights, and a mask of −∞."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = nn.Parameter(torch.arange(20, dtype=torch.uint8).view(5, 4), requires_grad=False)
+        self.mask = nn.Parameter(torch.tensor([[0.0, -torch.inf]]), requires_grad=False)
+        self.one, self.two, self.head = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x @ (self.bytes.to(x.dtype).T / 20)
+        return self.head(self.two(self.one(x).relu()).relu()) + self.mask.exp().sum() - 1
+
+
+@pytest.mark.parametrize("spec", ["normal", "lw", "rescale", "ema", "swa:start=0", "imp", "wels", "born-again"])
+def test_what_holds_no_numbers_to_train_is_left_alone(spec: str) -> None:
+    model, before = Held(), Held()
+    result = fallow.fit(model, (torch.randn(12, 4), torch.arange(12) % 2), spec, generations=2, epochs=2)
+    assert torch.equal(model.bytes, before.bytes)
+    assert torch.equal(model.mask, before.mask)
+    assert result.model(torch.randn(3, 4)).isfinite().all()
+
+
 def test_every_module_is_in_the_mode_that_it_was_in() -> None:
     model: Any = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.BatchNorm1d(2), nn.Dropout()))
     model[1][0].eval()

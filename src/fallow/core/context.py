@@ -241,8 +241,8 @@ class Context:
         return math.fsum(self.seen) / len(self.seen) if self.seen else float("nan")
 
     def finite(self) -> bool:
-        """Whether all weights are finite: only then is a checkpoint worth writing."""
-        norms = torch._foreach_norm([p.detach() for p in self.model.parameters()])
+        """Whether all trained weights are finite: only then is a checkpoint worth writing."""
+        norms = torch._foreach_norm([p.detach() for p in self.model.parameters() if p.requires_grad])
         return bool(torch.isfinite(torch.stack([n.float() for n in norms])).all())
 
     @property

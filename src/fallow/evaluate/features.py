@@ -24,7 +24,7 @@ POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def place(model: nn.Module, values: Tensor) -> Tensor:
     """Examples where the model is, and in its precision when they are real numbers."""
-    like = next(model.parameters(), values)
+    like = next((p for p in model.parameters() if p.is_floating_point()), values)
     return values.to(like.device, like.dtype if values.is_floating_point() else values.dtype)
 
 

@@ -64,6 +64,13 @@ def has_matrix(module: nn.Module) -> bool:
     return any(tensor is not None and tensor.ndim >= 2 for tensor in module._parameters.values())
 
 
+def is_numeric(tensor: Tensor) -> bool:
+    """Whether a tensor can be averaged and scaled: no quantised weights, no mask of attention, which holds −∞."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    return tensor.requires_grad or bool(tensor.isfinite().all())  # what is trained belongs to it even if it diverges
+
+
 def execution_order(model: nn.Module, inputs: Any = None) -> dict[str, int]:
     """The rank of every module, by path: the order of first calls in a forward pass of ``inputs``.
 
