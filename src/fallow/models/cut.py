@@ -135,7 +135,8 @@ class Cut:
         """The whole network with the layers of ``tail``, the one that was trained or an average of it."""
         for path in self.trained:
             self.network.set_submodule(path, tail.get_submodule(path))
-        return self.network
+        like = next(p for p in tail.parameters() if p.is_floating_point())
+        return self.network.to(like.device, like.dtype)  # where, and in the precision in which, the tail was trained
 
 
 def _path(network: nn.Module, at: str | int | float, order: Mapping[str, int]) -> str:
