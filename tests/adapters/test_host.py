@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional
+from torch.utils.data import DataLoader, RandomSampler
 
 from fallow.adapters.host import Guest, accepted
 from fallow.base.errors import RequestError
@@ -150,6 +151,73 @@ def test_a_plateau_would_never_come() -> None:
     net = network()
     with pytest.raises(RequestError, match="plateau"):
         Guest("llf", net, sgd(net.parameters()), batches(), generations=1, epochs=1, steps=3, schedule="plateau")
+
+
+@pytest.mark.parametrize("method", ["llf", "swa:start=0.5"])
+def test_a_frozen_norm_goes_on_evaluating(method: str) -> None:
+    """A look at what was forgotten, or an average's statistics, must not set a frozen norm to training."""
+    net = network()
+    net.one.add_module("frozen", torch.nn.BatchNorm1d(10).double().requires_grad_(False).eval())
+    before = {name: buffer.clone() for name, buffer in net.one.frozen.named_buffers()}
+    optimizer = sgd(p for p in net.parameters() if p.requires_grad)
+    generations = 2 if method == "llf" else 1
+    guest = Guest(method, net, optimizer, batches(), generations=generations, epochs=4, steps=3)
+    for index in range(4 * generations):
+        guest.begin_epoch(index)
+        for x, y in batches():
+            optimizer.zero_grad()
+            functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+        with guest.shown():
+            pass
+    guest.end()
+    assert [path for path, module in net.named_modules() if not module.training] == ["one.frozen"]
+    assert_same(dict(net.one.frozen.named_buffers()), before)
+
+
+def test_modes_are_changed_back_as_the_model_does_it() -> None:
+    """A layer may merge weights when it is told to evaluate, and parts them when it is told to train."""
+
+    class Merging(torch.nn.Linear):
+        merged = False
+
+        def train(self, mode: bool = True) -> Any:
+            self.merged = not mode
+            return super().train(mode)
+
+    net = network()
+    net.head = Merging(10, 3).double()
+    guest = Guest("llf", net, sgd(net.parameters()), batches(), generations=2, epochs=1, steps=3)
+    epoch(guest, 0, 3)
+    guest.begin_epoch(1)  # has looked
+    assert "fallow/forgot_to" in guest.logged
+    assert not net.head.merged
+
+
+@pytest.mark.parametrize("sampler", [False, True])
+def test_a_loader_with_a_generator_of_its_own_gives_the_batches_that_it_would_give(sampler: bool) -> None:
+    def seen(guided: bool) -> list[torch.Tensor]:
+        net, data = network(), examples()
+        own, optimizer = torch.Generator().manual_seed(5), sgd(net.parameters())
+        order: Any = {"sampler": RandomSampler(data, generator=own)} if sampler else {"shuffle": True, "generator": own}
+        loader = DataLoader(data, 8, **order)
+        guest = Guest("llf", net, optimizer, loader, generations=2, epochs=1, steps=3) if guided else None
+        found = []
+        for index in range(2):
+            if guest is not None:
+                guest.begin_epoch(index)
+            for x, _ in loader:
+                found.append(x)
+                optimizer.step()
+        return found
+
+    assert all(map(torch.equal, seen(False), seen(True)))
+
+
+def test_an_optimiser_that_asks_for_the_loss_itself_is_refused() -> None:
+    net = network()
+    with pytest.raises(RequestError, match="LBFGS asks for the loss several times a step"):
+        Guest("llf", net, torch.optim.LBFGS(net.parameters()), batches(), generations=2, epochs=1, steps=3)
 
 
 @pytest.mark.parametrize("method", ["dropout", "fam", "lw"])

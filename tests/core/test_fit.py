@@ -229,6 +229,26 @@ def test_an_optimiser_keeps_its_own_rate() -> None:
         assert not any({"base_lr", "scale"} & group.keys() for group in sgd.param_groups)
 
 
+def test_an_optimiser_is_handed_back_where_the_training_was_interrupted() -> None:
+    """In the middle of an ascent, without its decay: under another loop the weights would go on climbing."""
+
+    def interrupt(ctx) -> None:
+        if ctx.disturbed:
+            assert ctx.optimizer.param_groups[0]["maximize"]
+            raise KeyboardInterrupt
+
+    net = Net()
+    sgd = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, weight_decay=0.1)
+    given = {key: value for key, value in sgd.param_groups[0].items() if key != "params"}
+    with pytest.raises(KeyboardInterrupt):
+        fallow.fit(
+            net, points(), "seal:scale=0.5,decay=False", optimizer=sgd, observer=interrupt, generations=2, epochs=4
+        )
+    assert len(sgd.param_groups) == 2
+    for group in sgd.param_groups:
+        assert {key: value for key, value in group.items() if key != "params"} == given
+
+
 def test_a_run_is_resumed_with_the_same_optimiser(tmp_path: Path) -> None:
     def sgd(parameters) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=0.05)
@@ -320,6 +340,7 @@ def test_methods_do_not_carry_anything_over() -> None:
     [
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), "3 classes need 3 numbers"),
         (nn.Sequential(nn.Flatten(), nn.Linear(63, 3)), r"cannot take examples of shape \(1, 8, 8\)"),
+        (nn.Sequential(nn.Flatten(), nn.LSTM(64, 3)), "the model gives a tuple: let it give its outputs alone"),
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 3)).double(), r"float64; give model\.float\(\), and precision"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, RandomSampler, TensorDataset
 
 from fallow.base.errors import RequestError
 from fallow.data import Data, Examples, Stream, load, memory, stream
@@ -238,6 +238,23 @@ def test_loader_resumes_whatever_is_drawn_between(own: bool) -> None:
     second = list(open_stream(data).epoch(2))
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(second[0][0], whole[0][0])
+
+
+@pytest.mark.parametrize("sampler", [False, True])
+def test_a_loaders_own_generator_is_only_lent(sampler: bool) -> None:
+    """What is read, and in which order it is evaluated, does not depend on where it stands; it comes back so."""
+    own = torch.Generator()
+    order: Any = {"sampler": RandomSampler(Noisy(), generator=own)} if sampler else {"shuffle": True, "generator": own}
+    loader = DataLoader(Noisy(), batch_size=5, **order)
+    found = []
+    for seed in (1, 2):
+        own.manual_seed(seed)
+        before = own.get_state()
+        data = load(loader)
+        batches = open_stream(data)
+        found.append([*batches.epoch(0), *batches.ordered()])
+        assert torch.equal(own.get_state(), before)
+    assert_same(*found)
 
 
 def test_loader_needs_a_distributed_sampler_for_several_processes() -> None:

@@ -93,6 +93,25 @@ def test_nearest_is_scikit_learns_and_takes_many_problems() -> None:
         assert (head.argmax(1).numpy() == NearestCentroid().fit(one.numpy(), y).predict(others.numpy())).all()
 
 
+@pytest.mark.parametrize("kind", ["nearest", "ridge", "logistic"])
+def test_a_class_without_an_example_is_never_answered(kind: str) -> None:
+    x, y = points(40, 5)
+    x, y = x[y != 1], y[y != 1]
+    probe = linear_probe((x, y), (x, y), kind)
+    wanted = NearestCentroid().fit(x, y).predict(x) if kind == "nearest" else y.numpy()
+    said = probe.head(x).argmax(1)
+    assert not (said == 1).any()
+    assert (said.numpy() == wanted).mean() > (0.999 if kind == "nearest" else 0.5)
+
+
+def test_features_that_do_not_vary_tell_nothing() -> None:
+    """As those of a network whose units are dead: the most common class, and the mean of numbers."""
+    x, y = torch.ones(6, 3), torch.tensor([2, 2, 2, 0, 1, 1])
+    for kind in ("ridge", "logistic"):
+        assert linear_probe((x, y), (x, y), kind).score(x, y) == 0.5
+    assert linear_probe((x, y.double()), (x, y.double()), "ridge").score(x, y.double()) == pytest.approx(0)
+
+
 def test_principal_axes_keep_distances_and_drop_what_is_noise() -> None:
     x = points(20, 50)[0]
     x[10:] = x[:10]  # of rank 9 after centring

@@ -84,6 +84,7 @@ def test_one_value_has_no_interval() -> None:
     assert math.isnan(interval([0.9, math.nan, 1.0]).mean)
     assert paired([0.9], [0.8]) is None
     assert paired([], []) is None
+    assert paired([0.9, math.nan], [0.8, 0.7]) is paired([0.9, math.inf], [0.8, math.inf]) is None
 
 
 def test_equal_values_are_known_to_the_grain_of_the_score() -> None:

@@ -246,6 +246,17 @@ def test_exact_is_for_small_networks() -> None:
         Nystrom(2, damping=0.0)(operator(torch.eye(3)), torch.ones(3))
 
 
+@pytest.mark.parametrize("rank", [1, 3])
+def test_exact_refuses_what_has_no_inverse(rank: int) -> None:
+    """Rounding may leave it one, and the answer would be noise."""
+    rows = torch.randn(rank, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    A = rows.T @ rows
+    b = torch.ones(6, dtype=torch.float64)
+    with pytest.raises(fallow.RequestError, match="the Hessian is singular with damping = 0"):
+        Exact(damping=0.0)(operator(A), b)
+    assert Exact(damping=0.1)(operator(A), b).residual < 1e-12
+
+
 @pytest.mark.parametrize("name", CONVERGING)
 def test_nothing_to_solve(name: str) -> None:
     """All rewards alike, say: the gradient is 0, and so is the step."""

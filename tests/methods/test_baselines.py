@@ -201,8 +201,11 @@ def test_renewing_disturbs_nothing_else() -> None:
     net.net[4].eval()
     before = copy.deepcopy(net)
     state = torch.get_rng_state()
-    swa.renew_statistics(net, [(torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.zeros(8))])
+    swa.renew_statistics(
+        net, ["net.1"], [(torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.zeros(8))]
+    )
     assert torch.equal(torch.get_rng_state(), state)
+    assert [m.training for m in net.modules()] == [m.training for m in before.modules()]
     assert net.net[1].momentum == 0.1
     assert not torch.equal(net.net[1].running_mean, before.net[1].running_mean)
     assert equal(*(dict(n.named_parameters()) for n in (net, before)))

@@ -97,6 +97,15 @@ def test_a_run_behind_frozen_layers_is_kept_whole(images: Data, tmp_path: Path) 
     torch.testing.assert_close(predictor.logits(images.test.x), found.model.eval()(images.test.x).detach())
 
 
+@pytest.mark.parametrize("freeze", ["conv3", "head"])
+def test_what_was_trained_in_double_precision_answers_whole(freeze: str, images: Data) -> None:
+    result = fallow.fit(SCNN, images, "ema", freeze=freeze, **SETTINGS)
+    assert {p.dtype for p in result.model.parameters()} == {torch.float64}
+    with torch.no_grad():
+        right = (result.model(images.test.x).argmax(1) == images.test.y).double().mean()
+    assert float(right) == result.last["test_accuracy"]
+
+
 @pytest.mark.parametrize("method", ["llf", "fc", "wels", "fam", "mixup", "swa"])
 def test_the_head_alone_is_late(method: str, images: Data) -> None:
     found = fallow.fit(SCNN, images, method, freeze="head", generations=2, epochs=4, lr=0.1)

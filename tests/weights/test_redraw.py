@@ -187,6 +187,38 @@ def test_recorded_uses_reset_parameters_where_they_agree():
         recorded.draw({"9": net[2]})
 
 
+def test_a_deviation_near_that_of_reset_parameters_is_told_from_it() -> None:
+    """Orthogonal rows of 200 numbers deviate by 1/√200, and what reset_parameters draws for 100 inputs by 1/√300."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(100, 200), nn.ReLU(), nn.Linear(200, 100))
+    nn.init.orthogonal_(net[0].weight)
+    before = state(net)
+    recorded = Recorded(net)
+    assert recorded.by_reset == {"0.bias", "2.weight", "2.bias"}
+    redraw(net, init=recorded, seed=1)
+    assert changed(before, net) == set(before)
+    torch.testing.assert_close(net[0].weight.std(), before["0.weight"].std())
+
+
+def test_what_was_zero_at_the_start_is_zero_again() -> None:
+    """The row of a padding learns nothing, and an identity is one again."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Embedding(9, 8, padding_idx=0), nn.Linear(8, 8), nn.Linear(8, 2))
+    with torch.no_grad():
+        nn.init.normal_(net[0].weight, std=0.02)[0] = 0
+        nn.init.eye_(net[1].weight)
+    before = state(net)
+    recorded = Recorded(net)
+    with torch.no_grad():
+        net[0].weight[1:] += 1
+        net[1].weight.add_(1)
+    redraw(net, init=recorded, seed=0)
+    assert torch.equal(net[1].weight, before["1.weight"])
+    assert torch.equal(net[0].weight[0], torch.zeros(8))
+    assert not torch.equal(net[0].weight, before["0.weight"])
+    assert torch.equal(net[0].weight.flatten().sort()[0], before["0.weight"].flatten().sort()[0])
+
+
 def test_fresh_builds_a_new_model():
     net = he_net()
     built = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fallow.base.errors import unknown
-from fallow.weights.layers import join
+from fallow.weights.layers import join, unfused
 
 Params = dict[str, Tensor]
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -40,7 +40,8 @@ class Objective:
         self.batched, self.shared = batched, frozenset(shared)
 
         def call(params: Params, buffers: Params, x: Tensor) -> Tensor:
-            return functional_call(model, (effective(params), buffers), (x,))
+            with nullcontext() if torch.compiler.is_compiling() else unfused():
+                return functional_call(model, (effective(params), buffers), (x,))
 
         def one(params: Params, buffers: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             output = call(params, buffers, x)

@@ -41,11 +41,13 @@ from fallow.core.engine import Engine
 from fallow.core.method import Method, overrides
 from fallow.core.settings import Settings
 from fallow.data.batching import ITEMS
+from fallow.data.loaders import generators
 from fallow.data.randomness import Randomness
 from fallow.data.targets import Classes, Numbers, Target
 from fallow.evaluate.score import Score, right, score
 from fallow.models.libraries import logits_of
 from fallow.problems import Problem
+from fallow.training.optimizers import one_step
 from fallow.weights import own_initialiser
 from fallow.weights.layers import call, untouched
 
@@ -91,6 +93,7 @@ class Guest(Context):
     ) -> None:
         method = accepted(method)
         require_whole("steps", steps)
+        one_step(optimizer)
         own = {id(parameter) for parameter in model.parameters()}
         if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
             raise RequestError("the optimiser trains none of the model's parameters: give the model it was made for")
@@ -344,12 +347,6 @@ class _Logits(nn.Module):
     def forward(self, x: Any) -> Tensor:
         return logits_of(call(self.model, x))
 
-    def train(self, mode: bool = True) -> _Logits:
-        """Only what is inside: modules that a host keeps in another mode stay so."""
-        self.training = mode
-        self.model.train(mode)
-        return self
-
 
 class _Looks:
     """A host's batches, to look at: its order of epochs and its random generators do not notice."""
@@ -374,7 +371,7 @@ class _Looks:
         raise RequestError("the order of examples is this loop's: give its DataLoader a WeightedRandomSampler")
 
     def _drawn(self, seed: int) -> Iterator[Batch]:
-        own = Randomness(seed)
+        own = Randomness(seed, generators(self.batches))
         with own:
             batches = iter(self.batches)
         while True:

@@ -128,6 +128,7 @@ class Context:
         self.portion = 1.0  # of the batch that is being worked on
         self.started = self.saved = time.monotonic()
         self.earlier = 0.0  # seconds spent before this process resumed
+        self.settings_given = {id(p): _settings(group) for group in optimizer.param_groups for p in group["params"]}
         for group in optimizer.param_groups:
             group.setdefault("base_lr", group["lr"])
 
@@ -241,8 +242,8 @@ class Context:
         return math.fsum(self.seen) / len(self.seen) if self.seen else float("nan")
 
     def finite(self) -> bool:
-        """Whether all weights are finite: only then is a checkpoint worth writing."""
-        norms = torch._foreach_norm([p.detach() for p in self.model.parameters()])
+        """Whether all trained weights are finite: only then is a checkpoint worth writing."""
+        norms = torch._foreach_norm([p.detach() for p in self.model.parameters() if p.requires_grad])
         return bool(torch.isfinite(torch.stack([n.float() for n in norms])).all())
 
     @property
@@ -251,10 +252,16 @@ class Context:
         return self.earlier + time.monotonic() - self.started
 
     def close(self) -> None:
-        """Give the optimiser its rate back, and let another process work in the run's folder."""
+        """Give the optimiser its settings back, and let another process work in the run's folder.
+
+        Also where the training was interrupted: the weights must not go on climbing under somebody else's loop.
+        """
         for group in self.optimizer.param_groups:
-            group["lr"] = group.pop("base_lr", group["lr"])
-            group.pop("scale", None)
+            for parameter in group["params"][:1]:  # groups may have been split, but never put together
+                given = self.settings_given[id(parameter)]
+                for key in _settings(group).keys() - given.keys():
+                    del group[key]
+                group.update(given)
         if self.folder is not None:
             self.folder.release()
 
@@ -314,6 +321,11 @@ class Context:
             rate = max(group["base_lr"] for group in self.optimizer.param_groups)
             why = f"likely the learning rate ({rate:g}) is too high: lower it, or set clip or warmup"
         return f"the loss became {self.seen[-1]} at {where}{before}; {why}{self.kept()}"
+
+
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    """What an optimiser's group has besides its parameters."""
+    return {key: value for key, value in group.items() if key not in ("params", "param_names")}
 
 
 def _micro(batch: Batch, count: int) -> list[Batch]:

@@ -15,7 +15,7 @@ from fallow.base.errors import RequestError
 from fallow.data.answers import array_of, kind_of, labels, masks, named, numbers
 from fallow.data.examples import Data
 from fallow.data.groups import numbered
-from fallow.data.loaders import Batch, length, pair, samplers
+from fallow.data.loaders import Batch, generators, length, pair, samplers
 from fallow.data.normalise import SAMPLE, spaced, statistics
 from fallow.data.parts import Shares, choose, strata_of
 from fallow.data.randomness import Randomness
@@ -42,7 +42,7 @@ def from_users(
     what is of one group is on one side of every split.
     """
     train = parts["train"]
-    with Randomness(0):  # looking draws random transforms; leave no trace
+    with Randomness(0, generators(train)):  # looking draws random transforms; leave no trace
         x, y = _first(train)
         size = tuple(x.shape[2:])
         dense = asked == "dense" or (asked is None and bool(size) and array_of(y, "y", size).shape[1:] == size)
@@ -98,7 +98,7 @@ def _carve(
 
 def _scale(data: Data, answers: Tensor | None) -> None:
     """Mean and deviation of the training examples, and of numbers to learn; of a sample, where they are many."""
-    with Randomness(0):
+    with Randomness(0, generators(data.train)):
         sample = _sample(data.train)
     first = sample[0][0]
     if first.ndim > 1 and (first.is_floating_point() or first.dtype == torch.uint8):  # other integers stand for words
@@ -137,18 +137,15 @@ def _sample(part: Any) -> list[Batch]:
 
 
 def _from_loader(loader: DataLoader[Any], examples: int) -> list[Batch]:
-    """The batches with the first examples, and the loader's own generator as it was."""
+    """The batches with the first examples."""
     if any(isinstance(sampler, DistributedSampler) for sampler in samplers(loader)):  # all processes see the same
         places = spaced(len(loader.dataset), examples)  # type: ignore[arg-type]
         loader = DataLoader(Subset(loader.dataset, places), loader.batch_size or 1, collate_fn=loader.collate_fn)
-    state = None if loader.generator is None else loader.generator.get_state()
     found: list[Batch] = []
     for batch in loader:
         found.append(pair(batch))
         if sum(len(x) for x, _ in found) >= min(examples, _enough(found[0][0])):
             break
-    if loader.generator is not None and state is not None:
-        loader.generator.set_state(state)
     if not found:
         raise RequestError("the DataLoader is empty: give it some examples")
     return found

@@ -139,9 +139,9 @@ class _Batches(Dataset[Batch]):
 class LoaderStream:
     """Streams a user's DataLoader: its order, its batches, its transforms; normalised on the device.
 
-    Before an epoch its generators are seeded by (seed, epoch), and it draws from streams of its own, so that
-    what a method draws changes nothing. Resuming at a step fetches and drops the batches before it. (Workers
-    that persist carry their random state from epoch to epoch: with them, random transforms do not replay.)
+    In an epoch its generators are seeded by (seed, epoch), and it draws from streams of its own, so that what a
+    method draws changes nothing; they come back as they were. Resuming at a step fetches and drops the batches before
+    it. (Workers that persist carry their random state from epoch to epoch: with them, random transforms do not replay.)
     Several processes need a DistributedSampler in the loader; it gives all of them batches of equal sizes,
     so that every share is 1.
     """
@@ -180,14 +180,10 @@ class LoaderStream:
 
     def epoch(self, index: int, start: int = 0) -> Iterator[Batch]:
         """The batches of epoch ``index`` from step ``start``, each (x, y)."""
-        seed = mix(self._seed, index, ORDER)
-        generators = {id(g): g for owner in (self._loader, *self._samplers) if (g := _generator(owner))}
-        for own in generators.values():
-            own.manual_seed(seed)
         for sampler in self._samplers:
             if isinstance(sampler, DistributedSampler):
                 sampler.set_epoch(index)
-        return self._batches(self._loader, seed, start)
+        return self._batches(self._loader, mix(self._seed, index, ORDER), start)
 
     def weigh(self, weights: Tensor) -> None:
         """Refused: a DataLoader has its own order."""
@@ -200,7 +196,7 @@ class LoaderStream:
         return self._batches(another, mix(self._seed, ITEMS), 0)
 
     def _batches(self, loader: DataLoader[Any], seed: int, start: int) -> Iterator[Batch]:
-        own = Randomness(seed)
+        own = Randomness(seed, generators(loader))
         with own:
             iterator = iter(loader)
         for step in range(self.steps):
@@ -231,6 +227,14 @@ def samplers(loader: DataLoader[Any]) -> list[Any]:
     return [loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None)]
 
 
+def generators(loader: Any) -> list[Generator]:
+    """The generators that a loader and its samplers were given; anything else has none."""
+    if not isinstance(loader, DataLoader):
+        return []
+    found = (getattr(owner, "generator", None) for owner in (loader, *samplers(loader)))
+    return list({id(own): own for own in found if isinstance(own, Generator)}.values())
+
+
 def pair(batch: Any) -> Batch:
     """A loader's batch as (x, y), or a `RequestError`."""
     if not (isinstance(batch, tuple | list) and len(batch) == 2 and all(isinstance(b, Tensor) for b in batch)):
@@ -244,8 +248,3 @@ def pair(batch: Any) -> Batch:
 def _kind(batch: Any) -> str:
     name = type(batch).__name__
     return f"a {name} of {', '.join(type(b).__name__ for b in batch)}" if isinstance(batch, tuple | list) else name
-
-
-def _generator(owner: Any) -> Generator | None:
-    found = getattr(owner, "generator", None)
-    return found if isinstance(found, Generator) else None

@@ -21,7 +21,7 @@ from fallow.base.seeds import mix
 from fallow.diagnose.checks import chosen, refuse_mismatch, refuse_nonfinite
 from fallow.evaluate.features import place
 from fallow.evaluate.losses import Loss, criterion
-from fallow.weights.layers import untouched
+from fallow.weights.layers import unfused, untouched
 
 Chunk = tuple[int, Tensor, Tensor]  # its number, inputs, targets
 MODES = ("train", "eval")
@@ -152,7 +152,7 @@ class Hessian:
     def _loss(self, some: Chunk) -> Tensor:
         """The chunk's share of the mean loss; its mode, statistics and masks are the same in every call."""
         index, inputs, targets = some
-        with untouched(self.model):
+        with untouched(self.model), unfused():
             self.model.train(self.mode == "train")
             seed_generators(mix(self.seed, index))
             buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}  # graphs outlive this block

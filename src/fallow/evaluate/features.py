@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
 from fallow.weights.blocks import find_blocks, head_of
-from fallow.weights.layers import execution_order, layers, untouched
+from fallow.weights.layers import copied, execution_order, layers, untouched
 
 CHUNK = 256  # examples that pass at once
 
@@ -25,7 +24,7 @@ POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def place(model: nn.Module, values: Tensor) -> Tensor:
     """Examples where the model is, and in its precision when they are real numbers."""
-    like = next(model.parameters(), values)
+    like = next((p for p in model.parameters() if p.is_floating_point()), values)
     return values.to(like.device, like.dtype if values.is_floating_point() else values.dtype)
 
 
@@ -44,7 +43,7 @@ def without_head(model: nn.Module, inputs: Tensor) -> nn.Module:
         )
     if not path:
         return nn.Flatten()
-    found = copy.deepcopy(model)
+    found = copied(model)
     found.set_submodule(path, nn.Identity())
     return found
 

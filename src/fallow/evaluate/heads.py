@@ -65,15 +65,20 @@ def ridge(x: Tensor, targets: Tensor, strengths: Tensor | float, *, axes: Axes |
     t = columns(targets).to(axes.z)
     mean = t.mean(-2)
     penalty = torch.as_tensor(strengths, dtype=axes.z.dtype, device=axes.z.device)[..., None, None]
-    w = (axes.z.mT @ (t - mean[..., None, :])) / (axes.values[..., None] + penalty)
+    shrunk = axes.values[..., None] + penalty
+    w = (axes.z.mT @ (t - mean[..., None, :]) / shrunk).where(shrunk > 0, 0)  # what does not vary tells nothing
     return axes.head(w, mean)
 
 
 def nearest(x: Tensor, y: Tensor) -> LinearHead:
-    """Nearest centroids (prototypes): −‖x − c‖²/2 is, up to what all classes share, ⟨x, c⟩ − ‖c‖²/2."""
+    """Nearest centroids (prototypes): −‖x − c‖²/2 is, up to what all classes share, ⟨x, c⟩ − ‖c‖²/2.
+
+    A class without an example has no centroid, and nothing is near it.
+    """
     members = functional.one_hot(y).to(x)
-    centroids = members.mT @ x / members.sum(-2)[..., None]
-    return LinearHead(centroids, centroids.square().sum(-1) / -2)
+    counts = members.sum(-2)
+    centroids = members.mT @ x / counts[..., None].clamp(min=1)
+    return LinearHead(centroids, (centroids.square().sum(-1) / -2).where(counts > 0, -torch.inf))
 
 
 def columns(targets: Tensor) -> Tensor:

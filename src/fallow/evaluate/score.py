@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fallow.weights.layers import modes_kept
+
 if TYPE_CHECKING:
     from fallow.evaluate.metrics import Metric
 
@@ -77,12 +79,11 @@ def score(
     The host waits for the device only at the end; with an ``engine`` of several processes each brings its own share
     of the batches, and all get the same score.
     """
-    training = model.training
-    model.eval()
     losses: list[Tensor] = []
     found: list[tuple[Tensor, Tensor]] = []
     seen = 0
-    try:
+    with modes_kept(model):
+        model.eval()
         for x, y in batches:
             output = model(x)
             losses.append(criterion(output, y) * len(y))
@@ -90,8 +91,6 @@ def score(
             seen += len(y)
             if limit is not None and seen >= limit:
                 break
-    finally:
-        model.train(training)
     if not found and (engine is None or engine.world_size == 1):
         return Score(float("nan"), {}, 0)
     loss = sum(torch.stack(losses).tolist()) if losses else 0.0

@@ -142,7 +142,9 @@ def paired(
     level: float = 0.05,
     questions: int = 1,
 ) -> Difference | None:
-    """The corrected resampled t-test (Nadeau & Bengio 2003) on pairs; None with fewer than two of them.
+    """The corrected resampled t-test (Nadeau & Bengio 2003) on pairs.
+
+    None where nothing can be told: of fewer than two pairs, or where one is not finite.
 
     With d_i = ours_i − theirs_i and s their standard deviation, t = d̄ / (s √(1/n + overlap)) has n − 1
     degrees of freedom. ``overlap`` is test/train size where every seed splits the same pool anew: the parts of
@@ -159,7 +161,7 @@ def paired(
     """
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
     n = len(differences)
-    if n < 2:
+    if n < 2 or not all(map(math.isfinite, differences)):
         return None
     mean = math.fsum(differences) / n
     spread = max(statistics.stdev(differences), grain / math.sqrt(6))  # of a difference of two rounded numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from fallow.flatness.observation import Observation, Seen
 from fallow.flatness.rows import check
 from fallow.flatness.verify import verify
 from fallow.flatness.written_out import WrittenOut
+from fallow.weights.layers import unfused
 
 
 class Watch:
@@ -65,14 +67,13 @@ class Watch:
             self.model.register_forward_hook(self._end),
             *(norm.register_forward_hook(self._norm, prepend=True) for norm in self.norms),
         ]
-        self.mode = WrittenOut() if self.rewriting else None
-        if self.mode is not None:
-            self.mode.__enter__()
+        self.modes = ExitStack()
+        if self.rewriting:
+            self.modes.enter_context(WrittenOut())
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self.mode is not None:
-            self.mode.__exit__(*error)
+        self.modes.close()
         for handle in self.handles:
             handle.remove()
 
@@ -82,6 +83,8 @@ class Watch:
             return
         if not z.requires_grad:
             z.requires_grad_()  # everything up to here is frozen
+        if self.calls == 1:
+            self.modes.enter_context(unfused())  # what comes after the layer is differentiated twice
         x = inputs[0] if inputs else keywords["input"]
         if not self.checked:
             check(self.path, layer, x, z)

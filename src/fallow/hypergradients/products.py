@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from fallow.base.errors import RequestError, WorkError
+from fallow.base.errors import RequestError, WorkError, first_line
+from fallow.weights.layers import unfused
 
 Loss = Tensor | Callable[[], Tensor]
 Slopes = Sequence[Tensor | None]  # a gradient, with None where a loss does not depend on a tensor
@@ -73,7 +74,8 @@ class Gradient:
 
     def take(self, index: int) -> tuple[Tensor, Slopes]:
         """One chunk and its gradient."""
-        loss = scalar(self.chunks[index], "training")
+        with unfused():
+            loss = scalar(self.chunks[index], "training")
         try:
             return loss.detach(), differentiate(loss, self.params, graph=True)
         except RuntimeError as error:
@@ -119,7 +121,12 @@ def differentiate(
     live = [t for t in by if t.requires_grad]
     if not live:
         return [None] * len(by)
-    found = iter(torch.autograd.grad(of, live, along, keep or graph, create_graph=graph, allow_unused=True))
+    try:
+        found = iter(torch.autograd.grad(of, live, along, keep or graph, create_graph=graph, allow_unused=True))
+    except RuntimeError as error:
+        if not str(error).startswith("derivative for"):
+            raise
+        raise RequestError(f"the loss has no second derivatives that torch can take: {first_line(error)}") from error
     return [next(found) if t.requires_grad else None for t in by]
 
 

@@ -249,6 +249,9 @@ class Exact:
         values = torch.linalg.eigvalsh(matrix)
         low, high = float(values[0]), float(values[-1])
         rho = enough(low, high) if isinstance(self.damping, str) else self.damping
+        sizes = (values + rho).abs()
+        if float(sizes.min()) <= n * torch.finfo(b.dtype).eps * float(sizes.max()):
+            raise RequestError(f"the Hessian is singular with damping = {rho:g}: give damping='auto', or more")
         matrix.diagonal().add_(rho)
         x = torch.linalg.solve(matrix, b.double())
         residual = float((b.double() - matrix @ x).norm() / b.double().norm())

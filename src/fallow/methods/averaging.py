@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fallow.core.context import Context
 from fallow.core.method import Method
+from fallow.weights.layers import copied, is_numeric
 
 
 class Averaging(Method):
@@ -35,8 +35,9 @@ class Averaging(Method):
 
     def make(self) -> None:
         """Make the second model, and note where its tensors and the first one's are."""
-        self.average = copy.deepcopy(self.model)
-        self.places = [(list(model.parameters()), _statistics(model)) for model in (self.average, self.model)]
+        self.average = copied(self.model)
+        models = (self.average, self.model)
+        self.places = [(list(filter(is_numeric, model.parameters())), _statistics(model)) for model in models]
 
     @torch.no_grad()
     def take(self, weight: float) -> None:
@@ -78,8 +79,5 @@ def _statistics(model: nn.Module) -> list[tuple[nn.Module, str]]:
 
     One that holds infinities is a mask of attention and no statistic: the mean of −∞ and −∞ would come out as NaN.
     """
-
-    def averages(buffer: Tensor | None) -> bool:
-        return buffer is not None and buffer.is_floating_point() and bool(buffer.isfinite().all())
-
-    return [(module, name) for module in model.modules() for name, b in module._buffers.items() if averages(b)]
+    held = [(module, name, b) for module in model.modules() for name, b in module._buffers.items() if b is not None]
+    return [(module, name) for module, name, buffer in held if is_numeric(buffer)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -14,7 +13,7 @@ from fallow.base.errors import RequestError, first_line, unknown
 from fallow.data.content import of_tensor, together
 from fallow.data.texts import trimmed
 from fallow.weights.blocks import find_blocks, head_of, inside
-from fallow.weights.layers import execution_order, join, untouched
+from fallow.weights.layers import copied, execution_order, join, untouched
 
 HEAD = "head"  # names the last layer of any network
 PIECE = 8  # examples that pass at once on a CPU: what a layer gives of images stays in its cache (8 ms each at 128 px,
@@ -113,10 +112,10 @@ class Cut:
             raise RequestError(f"freeze={at} leaves nothing before it to freeze: name a later layer")
         if self.at == head:
             self.trained = [head]
-            self.tail: nn.Module = Head(head, copy.deepcopy(network.get_submodule(head)))
+            self.tail: nn.Module = Head(head, copied(network.get_submodule(head)))
         else:
             self.tail, self.trained = _rest(network, order, start)
-        self.front = Front(copy.deepcopy(network), self.at, self.trained)
+        self.front = Front(copied(network), self.at, self.trained)
         self._check(inputs)
 
     def _check(self, x: Tensor) -> None:
@@ -136,7 +135,8 @@ class Cut:
         """The whole network with the layers of ``tail``, the one that was trained or an average of it."""
         for path in self.trained:
             self.network.set_submodule(path, tail.get_submodule(path))
-        return self.network
+        like = next(p for p in tail.parameters() if p.is_floating_point())
+        return self.network.to(like.device, like.dtype)  # where, and in the precision in which, the tail was trained
 
 
 def _path(network: nn.Module, at: str | int | float, order: Mapping[str, int]) -> str:
@@ -153,7 +153,7 @@ def _path(network: nn.Module, at: str | int | float, order: Mapping[str, int]) -
 
 def _rest(network: nn.Module, order: Mapping[str, int], start: int) -> tuple[nn.Module, list[str]]:
     """A copy in which all that runs before the cut passes on what it is given; and the modules that are trained."""
-    rest = copy.deepcopy(network)
+    rest = copied(network)
     trained: list[str] = []
 
     def visit(module: nn.Module, path: str) -> None:

@@ -34,5 +34,5 @@ class Scaled(nn.Module):
             return self.network(x)  # the numbers of words have no scale
         if x.dtype == torch.bool and x.ndim > 2:
             x = x.to(torch.uint8) * 255  # black and white, as they were trained on
-        kind = next((p.dtype for p in self.network.parameters()), torch.float32)
+        kind = next((p.dtype for p in self.network.parameters() if p.is_floating_point()), torch.float32)
         return self.network(resized(normalise(x, self.mean, self.std), self.size).to(kind))

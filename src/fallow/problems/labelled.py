@@ -170,14 +170,16 @@ class Labelled(Problem):
         x, y = (part[:2] for part in batch)
         try:
             with untouched(model), torch.no_grad():
-                shape = tuple(model.eval()(x).shape)
+                output = model.eval()(x)
         except (RuntimeError, IndexError, TypeError, AttributeError, ValueError) as error:
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
             kind = next((p.dtype for p in model.parameters() if p.is_floating_point()), x.dtype)
             if x.is_floating_point() and kind != x.dtype:
                 why = f"its weights are {kind}; give model.float(), and precision float64 or bf16 where you want that"
             raise RequestError(f"the model cannot take examples of shape {tuple(x.shape[1:])}: {why}") from error
-        if why := self.target.check(shape, y.shape):
+        if not isinstance(output, Tensor):
+            raise RequestError(f"the model gives a {type(output).__name__}: let it give its outputs alone, as a tensor")
+        if why := self.target.check(tuple(output.shape), y.shape):
             raise RequestError(why)
 
     def describe(self) -> dict[str, Any]:

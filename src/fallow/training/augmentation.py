@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError
 from fallow.data.understood import MOVES
+from fallow.weights.layers import copied
 
 if TYPE_CHECKING:
     from fallow.core.settings import Settings
@@ -72,7 +72,7 @@ def trial(data: Data, model: nn.Module | str | None, settings: Settings, device:
 
     epochs = max(LEAST, settings.generations * settings.epochs // SHARE)
     short = replace(settings, generations=1, epochs=epochs, evaluate_every=epochs, patience=None)
-    fresh = copy.deepcopy(model) if isinstance(model, nn.Module) else model
+    fresh = copied(model) if isinstance(model, nn.Module) else model
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         ctx = prepare(fresh, replace(data, test=None), "normal", device=device, **short.describe())
         with closing(ctx):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import statistics
 import time
@@ -29,6 +28,7 @@ from fallow.methods.fewshot.fewshot import learner_of
 from fallow.training.pace import STEPS, timed
 from fallow.training.prepare import prepare
 from fallow.training.result import Result, result_of
+from fallow.weights.layers import copied
 
 LOOKS, LONGEST = 10, 1000  # looks at validation in a meta-training, and the most iterations between two
 TIMED = 8  # tasks judged to know how long that takes
@@ -148,7 +148,8 @@ def fitting(
     alone = {key: value for key, value in chosen.items() if key not in ("engine", "devices", "out", "resume")}
     share = -(-chosen["batch_size"] // engine.world_size)
     few = tasks.changed(per_epoch=STEPS, val_tasks=TIMED, test_tasks=0)
-    ctx = prepare(copy.deepcopy(model), few, method, generations=1, epochs=1, **(alone | {"batch_size": share}))
+    fresh = copied(model) if isinstance(model, nn.Module) else model
+    ctx = prepare(fresh, few, method, generations=1, epochs=1, **(alone | {"batch_size": share}))
     paces = list(timed(ctx))
     pace = statistics.median(paces[1:] or paces)
     began = time.monotonic()

@@ -28,9 +28,9 @@ def optimizer_of(
         held = {id(p) for group in given.param_groups for p in group["params"]}
         if not held & {id(p) for p in parameters}:
             raise RequestError("the optimizer holds none of the model's parameters: make it from model.parameters()")
-        return _one_step(given)
+        return one_step(given)
     if callable(given):
-        return _one_step(given(parameters))
+        return one_step(given(parameters))
     # fused: one kernel for all tensors; on a small network on the CPU a step is an eighth shorter
     options: dict[str, Any] = {"lr": settings.lr, "fused": not is_sharded(model)}
     groups = _by_decay(model, settings.weight_decay)
@@ -39,7 +39,7 @@ def optimizer_of(
     return torch.optim.AdamW(groups, **options)
 
 
-def _one_step(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+def one_step(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """Refuse those that ask for the loss several times in a step."""
     if isinstance(optimizer, torch.optim.LBFGS):
         raise RequestError("LBFGS asks for the loss several times a step, which no method here expects: take another")

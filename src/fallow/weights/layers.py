@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fallow.base.errors import RequestError
 
@@ -60,6 +62,13 @@ def is_norm(module: nn.Module) -> bool:
 def has_matrix(module: nn.Module) -> bool:
     """Whether the module itself owns a parameter with two or more dimensions."""
     return any(tensor is not None and tensor.ndim >= 2 for tensor in module._parameters.values())
+
+
+def is_numeric(tensor: Tensor) -> bool:
+    """Whether a tensor can be averaged and scaled: no quantised weights, no mask of attention, which holds −∞."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    return tensor.requires_grad or bool(tensor.isfinite().all())  # what is trained belongs to it even if it diverges
 
 
 def execution_order(model: nn.Module, inputs: Any = None) -> dict[str, int]:
@@ -145,16 +154,35 @@ def normalised_layers(model: nn.Module, x: Tensor) -> list[str]:
     return list(found)
 
 
+def is_compiled(model: nn.Module) -> bool:
+    """Whether a model is under ``torch.compile``, which passes over new hooks on its layers in silence."""
+    return any("_orig_mod" in module._modules for module in model.modules())
+
+
 def refuse_compiled(model: nn.Module, what: str) -> None:
-    """Refuse a model under ``torch.compile``, which passes over new hooks on its layers in silence."""
-    if any("_orig_mod" in module._modules for module in model.modules()):
+    """Refuse a model that does not call the hooks which this needs in every step."""
+    if is_compiled(model):
         raise RequestError(f"{what} needs hooks on layers, which a compiled model does not call: give it uncompiled")
 
 
 @contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
-    """Whatever happens inside, the model's modes and buffers and the random generators are as before."""
+def modes_kept(model: nn.Module) -> Iterator[None]:
+    """After it, every module is in the mode it was in: a frozen norm that evaluates in training goes on doing so."""
     modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        model.train(modes[0][1])  # a model may do more than to set the flag: merge weights, or part them again
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Whatever happens inside, the model's modes and buffers and the random generators are as before.
+
+    A compiled model runs as it is written: it is looked at by hooks.
+    """
     buffers = [
         (module, name, buffer, buffer.clone())
         for module in model.modules()
@@ -162,13 +190,36 @@ def untouched(model: nn.Module) -> Iterator[None]:
         if buffer is not None
     ]
     try:
-        with torch.random.fork_rng():
+        eager = torch.compiler.set_stance("force_eager") if is_compiled(model) else nullcontext()
+        with torch.random.fork_rng(), modes_kept(model), eager:
             yield
     finally:
-        for module, training in modes:
-            module.training = training
         for module, name, buffer, before in buffers:
             module._buffers[name] = buffer.copy_(before)  # a forward may change a buffer or put in another
+
+
+@contextmanager
+def unfused() -> Iterator[None]:
+    """Inside, attention is made of matrix products: torch's fused kernels have no second derivatives.
+
+    The fast path of its layers, which they take in evaluation also where torch.func wants a gradient, has none at all.
+    """
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A deep copy, also of a model that keeps what a forward pass left: a weight norm's weight, an activation.
+
+    Such a tensor has a history, which ``deepcopy`` refuses; in the copy it has none.
+    """
+    left = [v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor) and v.grad_fn is not None]
+    return copy.deepcopy(model, {id(tensor): tensor.detach() for tensor in left})
 
 
 def layer_of(path: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
-from fallow.weights.layers import is_norm, refuse_lazy
+from fallow.weights.layers import is_norm, is_numeric, refuse_lazy
 
 SCOPES = ("layer", "global")
 
@@ -26,7 +26,7 @@ def matrices(model: nn.Module) -> dict[str, nn.Parameter]:
     return {
         name: p
         for name, p in model.named_parameters()
-        if p.ndim >= 2 and id(p) not in affine and "bias" not in name.rpartition(".")[2]
+        if p.ndim >= 2 and id(p) not in affine and "bias" not in name.rpartition(".")[2] and is_numeric(p)
     }
 
 

@@ -7,7 +7,6 @@ channels do not, and are refused.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError
 from fallow.weights.blocks import head_of
-from fallow.weights.layers import call, execution_order, is_norm, join, layers
+from fallow.weights.layers import call, copied, execution_order, is_norm, join, layers
 from fallow.weights.masks import check_fraction
 
 Cuttable = nn.Linear | nn.modules.conv._ConvNd
@@ -98,7 +97,7 @@ def slim(model: nn.Module, rate: float, inputs: Any) -> nn.Module:
     (4, 16, torch.Size([1, 3]))
     """
     kept = kept_channels(model, rate, inputs)
-    small = copy.deepcopy(model)
+    small = copied(model)
     for path, layer in small.named_modules():
         if isinstance(layer, Cuttable):
             _cut(layer, *kept[path])
@@ -136,7 +135,7 @@ def _fits(model: nn.Module, small: nn.Module, kept: Kept, inputs: Any) -> bool:
     if not isinstance(expected, Tensor):
         raise RequestError(f"kels cannot try out this model: it returns a {type(expected).__name__}, not a tensor")
     try:
-        call(copy.deepcopy(small).eval(), inputs)
+        call(copied(small).eval(), inputs)
         found = _logits(part, x)
     except Exception:  # whatever a forward pass raises when shapes do not fit
         return False
@@ -159,7 +158,7 @@ def _drawn_like(inputs: Any, draw: torch.Generator) -> Any:
 
 
 def _without_norms(model: nn.Module) -> nn.Module:
-    bare = copy.deepcopy(model).eval()
+    bare = copied(model).eval()
     for path, layer in list(bare.named_modules()):
         if is_norm(layer) and path:
             parent, _, name = path.rpartition(".")

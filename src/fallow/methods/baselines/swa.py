@@ -13,7 +13,7 @@ from fallow.base.errors import RequestError
 from fallow.core.context import Batch, Context
 from fallow.core.ranges import linear, log
 from fallow.methods.averaging import Averaging
-from fallow.weights.layers import call
+from fallow.weights.layers import call, modes_kept
 
 
 @dataclass(eq=False)
@@ -43,7 +43,7 @@ class SWA(Averaging):
 
     def begin(self, ctx: Context) -> None:
         super().begin(ctx)
-        self.stale = False  # whether the average's statistics are of other weights
+        self.stale: list[str] = []  # batch norms of the average whose statistics are of other weights
 
     def before_step(self, ctx: Context) -> None:
         if ctx.clock.progress >= self.start:
@@ -53,16 +53,17 @@ class SWA(Averaging):
     def end_epoch(self, ctx: Context) -> None:
         if ctx.clock.progress >= self.start and not ctx.disturbed:
             self.take(1 / (self.count + 1))
-            self.stale = True
+            moving = (path for path, module in ctx.model.named_modules() if is_batch_norm(module) and module.training)
+            self.stale = list(moving)  # one that evaluates in training has the statistics it shall have
         super().end_epoch(ctx)
 
     def evaluated(self, ctx: Context) -> nn.Module:
         model = super().evaluated(ctx)
         if self.stale and model is self.average and not any(part.keeps_statistics for part in ctx.method.parts):
             # always the first epoch's batches: whenever this is done, also after resuming, it gives the same bits
-            renew_statistics(model, ctx.train.epoch(0))
+            renew_statistics(model, self.stale, ctx.train.epoch(0))
             super().end_epoch(ctx)  # over all processes
-            self.stale = False
+            self.stale = []
         return model
 
     def state_dict(self) -> dict[str, Any]:
@@ -73,23 +74,26 @@ class SWA(Averaging):
         self.stale = state["stale"]
 
 
+def is_batch_norm(module: nn.Module) -> bool:
+    """Whether a module keeps running statistics of batches."""
+    return isinstance(module, nn.modules.batchnorm._BatchNorm)
+
+
 @torch.no_grad()
-def renew_statistics(model: nn.Module, batches: Iterable[Batch]) -> None:
-    """Give every batch norm the mean of these batches' statistics; a model without one is left alone.
+def renew_statistics(model: nn.Module, paths: Iterable[str], batches: Iterable[Batch]) -> None:
+    """Give these batch norms the mean of these batches' statistics.
 
     ``torch.optim.swa_utils.update_bn`` would also switch dropout on, which is noise here, and draws.
     """
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    if not norms:
-        return
-    momenta, training = [norm.momentum for norm in norms], model.training
-    model.eval()
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # the plain mean over batches
-        norm.train()
-    for x, _ in batches:
-        call(model, x)
+    norms: list[Any] = [model.get_submodule(path) for path in paths]
+    momenta = [norm.momentum for norm in norms]
+    with modes_kept(model):
+        model.eval()
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the plain mean over batches
+            norm.train()
+        for x, _ in batches:
+            call(model, x)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
-    model.train(training)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,6 +13,7 @@ from fallow.core.context import Batch, Context
 from fallow.core.method import Cost, Method
 from fallow.core.ranges import linear, log
 from fallow.methods.forget.measure import log_forgetting
+from fallow.weights.layers import copied
 
 TEACHER = 1 / 3  # a forward pass is a third of forward and backward
 
@@ -42,7 +42,7 @@ class BornAgain(Method):
             raise RequestError(f"temperature is {self.temperature}: it must be above 0")
 
     def begin(self, ctx: Context) -> None:
-        self.teacher: nn.Module = copy.deepcopy(ctx.model).eval().requires_grad_(False)
+        self.teacher: nn.Module = copied(ctx.model).eval().requires_grad_(False)
         self.taught = False
 
     def begin_generation(self, ctx: Context) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from fallow import models
 from fallow.base.errors import RequestError
 from fallow.weights import redraw
+from fallow.weights.layers import copied
 
 HIDDEN = 64  # units between the classifier's features and the weight
 
@@ -46,7 +46,7 @@ class Shared(nn.Module):
 
     def __init__(self, classifier: nn.Module) -> None:
         super().__init__()
-        self.classifier = copy.deepcopy(classifier).requires_grad_(False)
+        self.classifier = copied(classifier).requires_grad_(False)
         last = find_head(self.classifier)[1]
         self.features: Tensor | None = None
         last.register_forward_pre_hook(self._take)
@@ -82,7 +82,7 @@ def build(kind: str, classifier: nn.Module, init: Any, shape: tuple[int, ...], s
             return Shared(classifier)
         if kind:
             return models.build(kind, shape=shape, classes=1)
-        body = copy.deepcopy(classifier)
+        body = copied(classifier)
         redraw(body, init=init, seed=seed)
         path, last = find_head(body)
         parent = body.get_submodule(path.rpartition(".")[0])
