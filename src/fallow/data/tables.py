@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fallow.base.errors import RequestError
 from fallow.data import written as writing
+from fallow.data.images import SUFFIXES
 
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?"}  # how a missing value is written, in small letters
 WORDS = {"null", "none"}  # those that may be meant: a risk may be none
@@ -289,6 +290,8 @@ def _understood(name: str, cells: Sequence[str], way: str) -> Column | str:
         )
     if len(cells) > FEW and len(counts) > max(NAMES * len(cells), 2):
         left = f"The column {name!r} has {len(counts)} different texts in {len(cells)} rows and was left out."
+        if all(cell.lower().endswith(SUFFIXES) for cell in counts):
+            return f"{left} They name images that are not there: give their paths from the table, to learn from them."
         return " ".join([left, *_nearly_numbers(Column(name, tuple(counts), written=way), cells)])
     frequent = [text for text, _ in counts.most_common(MOST)]
     return Column(name, tuple(sorted(frequent)))

@@ -36,7 +36,8 @@ MOST = 0.5  # of an image: where a cut leaves less, it is said
 FAINT = 64  # of 255: what is no brighter has lost most of its 16 bits
 HUGE = "have more pixels than Pillow opens, lest they fill the memory"
 LAYOUT = (
-    f"give a folder with one folder of images per class (perhaps below train/ and test/), {KINDS}; or of .npy or .txt"
+    f"give a folder with one folder of images per class (perhaps below train/ and test/), {KINDS}; or of .npy or .txt; "
+    "or a table that lists them (train.csv)"
 )
 
 Given = TypeVar("Given")
