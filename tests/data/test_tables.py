@@ -466,7 +466,7 @@ def test_categories_beyond_the_hundred_are_said(tmp_path: Path) -> None:
     assert f"The column 'town' {said}" in data.notes
 
 
-@pytest.mark.parametrize("name", ["", "Unnamed: 0", "ID", "#"])
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "ID", "#", "__index_level_0__"])
 def test_row_numbers_are_left_out(name: str, tmp_path: Path) -> None:
     """Of all rows, in any order; as a file sorted by its classes tells them by their places."""
     held = {name: [*range(30, 60), *range(30)]} | columns()
@@ -481,6 +481,44 @@ def test_row_numbers_are_left_out(name: str, tmp_path: Path) -> None:
     assert kept.table is not None
     assert [column.name for column in kept.table.columns] == [name, "age", "ward", "dose"]
     assert any(f"The column {name!r} has a different number in every row" in note for note in kept.notes)
+
+
+def test_row_numbers_of_sorted_classes_are_said(tmp_path: Path) -> None:
+    """Whatever they are called: each class has a range of them."""
+    draw = np.random.default_rng(0)
+    ids = np.concatenate([draw.choice(500, 30, replace=False), 500 + draw.choice(500, 30, replace=False)])
+    held = columns() | {"ids": ids, "kind": ["a"] * 30 + ["b"] * 30}
+    said = "The column 'ids' alone gives the target in all rows: if it will not be known for new data, --drop ids."
+    assert said in load(written(tmp_path / "t.csv", **held), target="kind").notes
+    held["ids"][0], held["ids"][-1] = held["ids"][-1], held["ids"][0]
+    assert said not in load(written(tmp_path / "t.csv", **held), target="kind").notes
+    many = {f"wave{i}": sorted(draw.normal(size=60)) for i in range(5)} | {"kind": held["kind"]}
+    said = "Each of 5 columns, 'wave0' to 'wave4', alone gives the target in all rows."
+    assert said in load(written(tmp_path / "m.csv", **many), target="kind").notes
+
+
+def test_what_belongs_together_is_asked_for(tmp_path: Path) -> None:
+    held = columns() | {"Subject": [f"p{i // 3}" for i in range(ROWS)]}
+    said = "'Subject' has 20 values in 60 rows: if rows of one belong together, "
+    said += "--groups Subject keeps them on one side."
+    assert said in load(written(tmp_path / "t.csv", **held), target="price").notes
+    assert said not in load(tmp_path / "t.csv", target="price", groups="Subject").notes
+
+
+def test_a_minus_sign_is_read(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0).normal(size=ROWS).round(3)
+    held = {"typed": [f"{x}".replace("-", "−") for x in draw], "plain": draw, "kind": ["a", "b"] * 30}
+    data = load(written(tmp_path / "t.csv", **held), target="kind")
+    assert data.shape == (2,)
+    assert torch.equal(data.train.x[:, 0], data.train.x[:, 1])
+
+
+def test_an_answer_with_a_unit_is_no_class(tmp_path: Path) -> None:
+    held = columns() | {"cost": [f"${1000 + 7 * i}" for i in range(ROWS)]}
+    with pytest.raises(RequestError, match=r"'cost', which is to be predicted, holds numbers with a unit \(\$1000\)"):
+        load(written(tmp_path / "t.csv", **held), target="cost")
+    sizes = columns() | {"size": [f"{i % 3} cm" for i in range(ROWS)]}
+    assert load(written(tmp_path / "s.csv", **sizes), target="size").classes == ["0 cm", "1 cm", "2 cm"]
 
 
 def test_none_among_words_is_a_class(tmp_path: Path) -> None:

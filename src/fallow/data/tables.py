@@ -29,6 +29,7 @@ SAID = 3  # columns that are left out for one reason and named each
 FEW = 20  # rows below which this cannot be told
 NORMAL = 1.349  # quartiles of the normal distribution lie so many deviations apart
 BEND = 3.0  # deviations at which outliers are bent back
+MINUS = "\N{MINUS SIGN}"  # as word processors and some spreadsheets write it
 MONTH = (
     r"(?:jan(?:uary?)?|feb(?:ruary?)?|mar(?:ch)?|märz?|apr(?:il)?|ma[iy]|jun[ei]?|jul[iy]?|aug(?:ust)?|sept?(?:ember)?"
     r"|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)\.?"
@@ -41,7 +42,9 @@ DATE = re.compile(
     re.IGNORECASE,
 )
 TIME = re.compile(r"[012]?\d:[0-5]\d(?::[0-5]\d(?:\.\d+)?)?(?: ?[ap]\.?m\.?)?", re.IGNORECASE)  # of a day
-NUMBERED = re.compile(r"|unnamed: \d+|index|id|row|nr|no|number|rownames|#")  # what row numbers are called
+NUMBERED = re.compile(  # what row numbers are called
+    r"|unnamed: \d+|__index_level_\d+__|index|id|row|nr|no|number|rownames|#"
+)
 PIXEL = re.compile(r"(?:pixel|pix|px)[ _.]?\d+(?:[x_]\d+)?$|\d+x\d+$", re.IGNORECASE)  # pixel783, 28x28
 
 Cells = Mapping[str, Sequence[str]]  # of every column, as they are written
@@ -189,7 +192,7 @@ def numbers(cells: Sequence[str], way: str = "") -> tuple[NDArray[np.float64], l
     except ValueError:
         for i in np.flatnonzero(there).tolist():
             try:
-                values[i] = float(cells[i])
+                values[i] = float(cells[i].replace(MINUS, "-"))
             except ValueError:
                 wrong.append(i)
     wrong += np.flatnonzero(np.isinf(values)).tolist()
@@ -318,13 +321,10 @@ def _nearly_numbers(column: Column, cells: Sequence[str]) -> list[str]:
         return []
     counts = Counter(cell.strip() for cell in cells if present(cell))
     known, total = list(counts), counts.total()
-    read = {cell: match for cell in known if (match := UNIT.fullmatch(cell))}
-    signed = [match for match in read.values() if match[1] or match[2]]
-    one = len({(match[1], match[2]) for match in signed}) == 1
-    if one and sum(counts[cell] for cell in read) >= MOSTLY * total:
-        some = "" if len(signed) == len(read) else "some of "
+    if with_unit := having_unit(counts):
+        some = "" if len(with_unit) == sum(UNIT.fullmatch(cell) is not None for cell in known) else "some of "
         return [
-            f"{column.name!r} is read as texts, as {some}its cells have a unit ({signed[0][0]}): "
+            f"{column.name!r} is read as texts, as {some}its cells have a unit ({with_unit[0]}): "
             "write numbers alone, in one unit, if it is to be read as numbers."
         ]
     values, wrong = numbers(known, column.written)
@@ -333,6 +333,19 @@ def _nearly_numbers(column: Column, cells: Sequence[str]) -> list[str]:
         named = ", ".join(repr(known[row]) for row in wrong[:SAID])
         return [f"{column.name!r} is read as texts, as {others} of its cells are no numbers ({named})."]
     return []
+
+
+def having_unit(counts: Mapping[str, int]) -> list[str]:
+    """The cells, counted, that are numbers with a unit, if nearly all are numbers and these have the same.
+
+    >>> having_unit({"$1,200": 2, "$ 75": 1}), having_unit({"12 kg": 1, "3 cm": 1})
+    (['$1,200', '$ 75'], [])
+    """
+    read = {cell: match for cell in counts if (match := UNIT.fullmatch(cell))}
+    signed = {cell: (match[1] or "", match[2]) for cell, match in read.items() if match[1] or match[2]}
+    one = len({(before.strip(), after) for before, after in signed.values()}) == 1
+    mostly = sum(counts[cell] for cell in read) >= MOSTLY * sum(counts.values())
+    return list(signed) if one and mostly else []
 
 
 def _rare(column: Column, cells: Sequence[str]) -> list[str]:

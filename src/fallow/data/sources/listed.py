@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fallow.base.errors import RequestError, unknown
 from fallow.data.arrays import from_tensors
 from fallow.data.examples import Examples
-from fallow.data.groups import numbered
+from fallow.data.groups import numbered, unasked
 from fallow.data.images import SUFFIXES
 from fallow.data.parts import Parts
 from fallow.data.sources.folder import Found, read_images
@@ -74,6 +74,8 @@ def listed(
         if groups not in cells:
             raise unknown(f"column of {path} for groups", groups, cells)
         belonging = cells.pop(groups)
+    elif "test" not in part_of:
+        notes += unasked({name: column for name, column in cells.items() if name != str(target).partition(":")[0]})
     names, y, kind = _answers(path, cells, target, how)
     found = [Found(part, str(row), root / name) for row, (part, name) in enumerate(zip(part_of, files, strict=True))]
     images = read_images(root, found, size, strict, notes)

@@ -21,7 +21,7 @@ from fallow.base.errors import RequestError, unknown
 from fallow.base.files import expanded
 from fallow.data.arrays import from_tensors
 from fallow.data.examples import Examples
-from fallow.data.groups import numbered, read_groups
+from fallow.data.groups import numbered, read_groups, unasked
 from fallow.data.layout import layout
 from fallow.data.leaks import telling
 from fallow.data.parts import Parts
@@ -102,6 +102,8 @@ def table(
             measured = [column for column in columns.columns if not column.categories]
             values = {column.name: numbers(kept[column.name], column.written)[0] for column in measured}
             notes += telling({column.name: kept[column.name] for column in columns.columns}, values, found.y)
+    if groups is None and "test" not in rows:
+        notes += unasked(kept)
     told = {part: (torch.zeros(len(held), 1), found.y[held]) for part, held in rows.items()}
     parts = from_tensors(told, names=found.names, target=found.kind)
     train, val, test = (Examples(x[part], getattr(parts, part).y) if part in rows else None for part in SPLITS)

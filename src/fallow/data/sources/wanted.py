@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fallow.base.errors import RequestError, unknown
 from fallow.data.answers import MANY
-from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, lone_mark, measured, numbers
+from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, having_unit, lone_mark, measured, numbers
 from fallow.data.targets import KINDS
 from fallow.data.written import plain
 
@@ -191,7 +191,8 @@ def _alike(name: str, classes: list[str]) -> list[str]:
     for each, value in zip(classes, numbers(classes)[0].tolist(), strict=True):
         alike.setdefault(value if abs(value) < LARGE else each.casefold(), []).append(each)
     return [
-        f"{' and '.join(map(repr, some))} in {name!r} are treated as two classes: spell them alike if they are one."
+        f"{' and '.join(map(repr, some))} in {name!r} are treated as {'two' if len(some) == 2 else len(some)} classes: "
+        "spell them alike if they are one."
         for some in alike.values()
         if len(some) > 1
     ]
@@ -244,6 +245,11 @@ def _read(name: str, answers: Sequence[str], there: list[int], kind: str | None,
         raise RequestError(
             f"row {row + 1} of {name!r}, which is to be predicted, holds {answers[row]!r} among numbers: correct it, "
             f"leave it empty, or say --target {name}:classes"
+        )
+    if wrong and kind is None and len(counts := Counter(known)) > MANY and (some := having_unit(counts)):
+        raise RequestError(
+            f"{name!r}, which is to be predicted, holds numbers with a unit ({some[0]}): write numbers alone, in one "
+            f"unit, or say --target {name}:classes"
         )
     if wrong or kind == "classes":
         return np.array(known)
