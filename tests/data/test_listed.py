@@ -74,6 +74,24 @@ def test_a_list_beside_the_folder_of_its_images(tmp_path: Path) -> None:
             assert data.classes[int(whole[held])] == ("cat" if i % 2 else "dog")
 
 
+def test_a_list_stands_for_its_images_when_they_are_predicted(tmp_path: Path) -> None:
+    """As test.csv does in competitions: ids alone, in an order that a submission must keep."""
+    folder(tmp_path / "train", "").joinpath("labels.csv").unlink()
+    classes = "\n".join(f"{i},{'cat' if i % 2 else 'dog'}" for i in range(COUNT))
+    (tmp_path / "train.csv").write_text(f"id,label\n{classes}\n")
+    fallow.fit("mlp:hidden=4", tmp_path / "train.csv", generations=1, epochs=1, out=tmp_path / "run")
+    predict, order = Predictor(tmp_path / "run"), [*range(20, 5, -1)]
+    (tmp_path / "test.csv").write_text("\n".join(["id", *map(str, order)]))
+    (tmp_path / "paths.csv").write_text("\n".join(["file", *(f"train/{i}.png" for i in order)]))
+    whole = [str(tmp_path / "train" / f"{i}.png") for i in order]
+    for name in ("test.csv", "paths.csv"):
+        found = predict([tmp_path / name])
+        assert [(each.name, each.confidence) for each in found] == [
+            (each.name, each.confidence) for each in predict(whole)
+        ]
+        assert [each.name for each in found] == whole
+
+
 def test_ids_that_two_folders_know_and_names_that_none_does(tmp_path: Path) -> None:
     for place in ("images", "masks"):
         folder(tmp_path / place, "")

@@ -521,6 +521,17 @@ def test_an_answer_with_a_unit_is_no_class(tmp_path: Path) -> None:
     assert load(written(tmp_path / "s.csv", **sizes), target="size").classes == ["0 cm", "1 cm", "2 cm"]
 
 
+def test_empty_columns_without_names_are_none(tmp_path: Path) -> None:
+    """Which spreadsheets leave at the end of every line."""
+    lines = "".join(f"{i / 7},{'ab'[i % 2]},,\n" for i in range(ROWS))
+    path = tmp_path / "t.csv"
+    path.write_text(f"size,kind,,\n{lines}")
+    assert load(path, target="kind").shape == (1,)
+    path.write_text(f"size,kind,,\n{lines}1.5,a,!,?\n")
+    with pytest.raises(RequestError, match="two columns named ''"):
+        load(path, target="kind")
+
+
 def test_none_among_words_is_a_class(tmp_path: Path) -> None:
     held = columns() | {"risk": ["none", "low", "high", "NA", "", "null"] * 10}
     data = load(written(tmp_path / "t.csv", **held), target="risk")

@@ -19,7 +19,7 @@ from fallow.data.images import SUFFIXES
 from fallow.data.parts import Parts
 from fallow.data.sources.folder import Found, read_images
 from fallow.data.sources.places import PART_OF, SPLITS, folders_in, printable
-from fallow.data.sources.table import apart, parted, written
+from fallow.data.sources.table import apart, parted, read_cells, written
 from fallow.data.sources.wanted import SEVERAL, coded, columns_named, several_labels
 from fallow.data.tables import Cells, numbers
 from fallow.data.targets import KINDS
@@ -45,6 +45,18 @@ def lists(path: Path, cells: Cells) -> bool:
     root = path.parent
     columns = [column for column in cells.values() if _names_images(root, column)]
     return (len(cells) == 2 and len(columns) == 1) or _elsewhere(root, cells) is not None or _here(root, cells)
+
+
+def images_of(path: Path) -> list[Path]:
+    """The images that a table names, in its order; none if it is no list of images that are there."""
+    try:
+        cells = read_cells(path)
+    except RequestError:  # which whoever reads it as something else will say
+        return []
+    if (elsewhere := _elsewhere(path.parent, cells)) is not None:
+        return [path.parent / file for file in elsewhere.files]
+    column = next((column for column in cells.values() if _there(path.parent, column)), [])
+    return [path.parent / file for file in column]
 
 
 def listed(

@@ -242,6 +242,9 @@ def _csv(path: Path) -> Sheet:
         raise RequestError(
             f"the first line of {path} ({head[0]}, {head[1]}, …) looks like an example: write a line of names above it"
         )
+    if head.count("") > 1:  # a spreadsheet was wider once
+        named = [i for i, name in enumerate(head) if name or any(columns[i])]
+        head, columns = [head[i] for i in named], [columns[i] for i in named]
     if len(set(head)) < len(head):
         twice = next(name for name in head if head.count(name) > 1)
         raise RequestError(f"{path} has two columns named {twice!r}: give each its own name")
