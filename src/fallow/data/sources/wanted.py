@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,7 +164,7 @@ def _single(name: str, column: Sequence[str], kind: str | None, way: str) -> tup
     if kind == "numbers":
         y = y.astype(np.float64)
     if y.dtype.kind == "U":
-        said += _alike(name, sorted(set(y.tolist()))) + _marked(name, y.tolist(), way)
+        said += alike(name, sorted(set(y.tolist()))) + _marked(name, y.tolist(), way)
     return Answers(y, rows, kind, [name] if y.dtype.kind == "f" else None, notes + said), gaps
 
 
@@ -185,15 +186,20 @@ def coded(cells: Sequence[str], y: NDArray[Any], way: str) -> str:
     return ""
 
 
-def _alike(name: str, classes: list[str]) -> list[str]:
-    """Says when names of classes differ in nothing but capitals, or in how a number is written."""
-    alike: dict[str | float, list[str]] = {}
+def alike(name: str, classes: list[str]) -> list[str]:
+    """Says when names of classes differ in nothing but capitals, spaces or code points, or in how a number is written.
+
+    >>> alike("animals", ["Cat ", "cat", "dog"])
+    ["'Cat ' and 'cat' in 'animals' are treated as two classes: spell them alike if they are one."]
+    """
+    found: dict[str | float, list[str]] = {}
     for each, value in zip(classes, numbers(classes)[0].tolist(), strict=True):
-        alike.setdefault(value if abs(value) < LARGE else each.casefold(), []).append(each)
+        letters = " ".join(normalize("NFKC", each).casefold().split()) if len(each) > 1 else each  # A is not a
+        found.setdefault(value if abs(value) < LARGE else letters, []).append(each)
     return [
         f"{' and '.join(map(repr, some))} in {name!r} are treated as {'two' if len(some) == 2 else len(some)} classes: "
         "spell them alike if they are one."
-        for some in alike.values()
+        for some in found.values()
         if len(some) > 1
     ]
 
