@@ -466,7 +466,7 @@ def test_categories_beyond_the_hundred_are_said(tmp_path: Path) -> None:
     assert f"The column 'town' {said}" in data.notes
 
 
-@pytest.mark.parametrize("name", ["", "Unnamed: 0", "ID", "#", "__index_level_0__"])
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "ID", "#", "__index_level_0__", "PassengerId", "sample_id"])
 def test_row_numbers_are_left_out(name: str, tmp_path: Path) -> None:
     """Of all rows, in any order; as a file sorted by its classes tells them by their places."""
     held = {name: [*range(30, 60), *range(30)]} | columns()
@@ -515,10 +515,39 @@ def test_a_minus_sign_is_read(tmp_path: Path) -> None:
 
 def test_an_answer_with_a_unit_is_no_class(tmp_path: Path) -> None:
     held = columns() | {"cost": [f"${1000 + 7 * i}" for i in range(ROWS)]}
-    with pytest.raises(RequestError, match=r"'cost', which is to be predicted, holds numbers with a unit \(\$1000\)"):
+    with pytest.raises(RequestError, match=r"'cost', which is .*, holds texts, as its cells have a unit \(\$1000\)"):
         load(written(tmp_path / "t.csv", **held), target="cost")
     sizes = columns() | {"size": [f"{i % 3} cm" for i in range(ROWS)]}
     assert load(written(tmp_path / "s.csv", **sizes), target="size").classes == ["0 cm", "1 cm", "2 cm"]
+
+
+@pytest.mark.parametrize("mark", [" ", "\u202f", "'"])
+def test_parted_thousands_are_said(mark: str, tmp_path: Path) -> None:
+    """As in France and Switzerland: a column that matters would be left out as one of names."""
+    draw = np.random.default_rng(0).integers(500, 90_000, ROWS)
+    held = columns() | {"rent": [f"{value:,}".replace(",", mark) for value in draw]}
+    shown = next(cell for cell in held["rent"] if mark in cell)
+    notes = load(written(tmp_path / "t.csv", **held), target="price").notes
+    assert any(f"'rent' is read as texts, as its thousands are parted ({shown})" in note for note in notes)
+    with pytest.raises(RequestError, match=r"'rent', which is .*, holds texts, as its thousands are parted"):
+        load(tmp_path / "t.csv", target="rent")
+
+
+def test_wide_rows_without_names_look_like_an_example(tmp_path: Path) -> None:
+    """Though in a few of many columns the first row has the largest number: UCR's series are written so."""
+    draw = np.random.default_rng(0).normal(size=(30, 60)).round(6)
+    lines = ["\t".join(map(str, [1 + i % 2, *row])) for i, row in enumerate(draw.tolist())]
+    assert (draw[0] > draw[1:].max(0)).any()
+    (tmp_path / "series.tsv").write_text("\n".join(lines))
+    with pytest.raises(RequestError, match="looks like an example: write a line of names above it"):
+        load(tmp_path / "series.tsv")
+
+
+def test_a_folder_of_tables_asks_for_one(tmp_path: Path) -> None:
+    for name in ("test", "train"):
+        written(tmp_path / f"{name}.csv", **columns())
+    with pytest.raises(RequestError, match=r"has no class folders: .*; or name a table, as in .*train\.csv$"):
+        load(tmp_path)
 
 
 def test_empty_columns_without_names_are_none(tmp_path: Path) -> None:

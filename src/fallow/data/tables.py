@@ -36,6 +36,7 @@ MONTH = (
 )
 VALUES = 20  # different numbers above which a column is one of measurements, and none of codes
 UNIT = re.compile(r"([$€£¥]\s*)?[-+]?(?:\d[\d.,]*|[.,]\d+)(?:\s*([^\W\d_]\D*|[°%‰€£¥$]\D*))?")  # 44 years, $ 5, 0.12
+PARTED = re.compile(r"[-+]?[1-9]\d{0,2}(?:[ \u00a0\u202f'’]\d{3})+(?:[.,]\d+)?")  # 78 216,50 or 78'216.50
 DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}|[0-3]?\d-[0-3]?\d-\d{4}\b"
     rf"|{MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|\d{{1,2}}\.?[- ]{MONTH}[- ]\d{{2,4}}",
@@ -45,6 +46,7 @@ TIME = re.compile(r"[012]?\d:[0-5]\d(?::[0-5]\d(?:\.\d+)?)?(?: ?[ap]\.?m\.?)?", 
 NUMBERED = re.compile(  # what row numbers are called
     r"|unnamed: \d+|__index_level_\d+__|index|id|row|nr|no|number|rownames|#"
 )
+IDENTIFIED = re.compile(r"[a-z]I[dD]$|[ _.-]id$|[ _.-]ID$")  # PassengerId, sample_id
 PIXEL = re.compile(r"(?:pixel|pix|px)[ _.]?\d+(?:[x_]\d+)?$|\d+x\d+$", re.IGNORECASE)  # pixel783, 28x28
 
 Cells = Mapping[str, Sequence[str]]  # of every column, as they are written
@@ -217,7 +219,7 @@ def row_numbers(cells: Cells, ways: Mapping[str, str] | None = None) -> tuple[li
         values, wrong = numbers(column, way)
         if wrong or len(values) < 2 or (values != np.round(values)).any() or len(np.unique(values)) < len(values):
             continue
-        called = NUMBERED.fullmatch(name.strip().lower()) is not None
+        called = NUMBERED.fullmatch(name.strip().lower()) or IDENTIFIED.search(name.strip())
         advice = f"if their order is related to the target, --drop {shlex.quote(name)}."
         if called and values.max() - values.min() == len(values) - 1:
             found.append(name)
@@ -321,10 +323,9 @@ def _nearly_numbers(column: Column, cells: Sequence[str]) -> list[str]:
         return []
     counts = Counter(cell.strip() for cell in cells if present(cell))
     known, total = list(counts), counts.total()
-    if with_unit := having_unit(counts):
-        some = "" if len(with_unit) == sum(UNIT.fullmatch(cell) is not None for cell in known) else "some of "
+    if why := why_texts(counts):
         return [
-            f"{column.name!r} is read as texts, as {some}its cells have a unit ({with_unit[0]}): "
+            f"{column.name!r} is read as texts, as {why}: "
             "write numbers alone, in one unit, if it is to be read as numbers."
         ]
     values, wrong = numbers(known, column.written)
@@ -335,17 +336,23 @@ def _nearly_numbers(column: Column, cells: Sequence[str]) -> list[str]:
     return []
 
 
-def having_unit(counts: Mapping[str, int]) -> list[str]:
-    """The cells, counted, that are numbers with a unit, if nearly all are numbers and these have the same.
+def why_texts(counts: Mapping[str, int]) -> str:
+    """Why cells, counted, that are numbers to people are not read as such; "" if that is not so.
 
-    >>> having_unit({"$1,200": 2, "$ 75": 1}), having_unit({"12 kg": 1, "3 cm": 1})
-    (['$1,200', '$ 75'], [])
+    >>> why_texts({"$1,200": 2, "$ 75": 1}), why_texts({"12 kg": 1, "3": 9}), why_texts({"12 kg": 1, "3 cm": 1})
+    ('its cells have a unit ($1,200)', 'some of its cells have a unit (12 kg)', '')
+    >>> why_texts({"78 216,50": 1, "950": 1})
+    'its thousands are parted (78 216,50)'
     """
     read = {cell: match for cell in counts if (match := UNIT.fullmatch(cell))}
-    signed = {cell: (match[1] or "", match[2]) for cell, match in read.items() if match[1] or match[2]}
-    one = len({(before.strip(), after) for before, after in signed.values()}) == 1
-    mostly = sum(counts[cell] for cell in read) >= MOSTLY * sum(counts.values())
-    return list(signed) if one and mostly else []
+    signed = {cell: ((match[1] or "").strip(), match[2]) for cell, match in read.items() if match[1] or match[2]}
+    parted = [cell for cell in counts if PARTED.fullmatch(cell)]
+    mostly = MOSTLY * sum(counts.values())
+    if len(set(signed.values())) == 1 and sum(counts[cell] for cell in read) >= mostly:
+        return f"{'' if len(signed) == len(read) else 'some of '}its cells have a unit ({next(iter(signed))})"
+    if parted and sum(counts[cell] for cell in {*parted, *filter(writing.CANDIDATE.fullmatch, counts)}) >= mostly:
+        return f"its thousands are parted ({parted[0]})"
+    return ""
 
 
 def _rare(column: Column, cells: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ from fallow.data.sources.places import (
     folders_in,
     has_images,
     nested,
+    or_table,
     printable,
     refuse_parts_below,
     splits,
@@ -37,8 +38,7 @@ MOST = 0.5  # of an image: where a cut leaves less, it is said
 FAINT = 64  # of 255: what is no brighter has lost most of its 16 bits
 HUGE = "have more pixels than Pillow opens, lest they fill the memory: make them smaller"
 LAYOUT = (
-    f"give a folder with one folder of images per class (perhaps below train/ and test/), {KINDS}; or of .npy or .txt; "
-    "or a table that lists them (train.csv)"
+    f"give a folder with one folder of images per class (perhaps below train/ and test/), {KINDS}; or of .npy or .txt"
 )
 
 Given = TypeVar("Given")
@@ -120,7 +120,8 @@ def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
     classes = folders_in(base)
     if not classes:
         aside = "" if part == "train" else f"; if {base.name}/ has no labels, keep it elsewhere, for fallow predict"
-        raise RequestError(f"{base} has {'images but ' * has_images(base)}no class folders: {LAYOUT}{aside}")
+        images_but = "images but " * has_images(base)
+        raise RequestError(f"{base} has {images_but}no class folders: {LAYOUT}{aside}{or_table(base)}")
     if len(classes) == 1 and folders_in(only := classes[0]) and not has_images(only):
         raise RequestError(f"{base} holds a single folder, {only.name}, and that holds others: did you mean {only}?")
     refuse_parts_below(classes)

@@ -26,13 +26,13 @@ from fallow.data.layout import layout
 from fallow.data.leaks import telling
 from fallow.data.parts import Parts
 from fallow.data.prose import columns_of_texts, nothing_else, said_of, sentences, texts_of
-from fallow.data.sources.places import PART_OF, SPLITS
+from fallow.data.sources.places import PART_OF, SPLITS, TABLES
 from fallow.data.sources.wanted import SEVERAL, answers, columns_named, to_predict
 from fallow.data.tables import GAPS, MOSTLY, VALUES, Cells, DataTable, lone_mark, numbers, present, row_numbers
 from fallow.data.texts import as_bytes
 from fallow.data.written import CANDIDATE, PERCENT, decimal, ways
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+SUFFIXES = TABLES
 SEPARATORS = ",;\t|"
 LOOKED_AT = 200  # lines, for what parts their cells
 END = "\ue000end"  # after the last line of a file: in a row of its own, if all cells ended
@@ -306,7 +306,7 @@ def _bare(text: str) -> bool:
 
 
 def _like_an_example(head: list[str], columns: list[list[str]]) -> bool:
-    """Whether most names are numbers, not all of them whole, that lie among those of their columns.
+    """Whether most names are numbers, not all of them whole, nearly all of which lie among those of their columns.
 
     >>> iris = [["4.9", "7.0"], ["3.0", "3.6"], ["setosa", "virginica"]]
     >>> _like_an_example(["5.1", "3.5", "setosa"], iris), _like_an_example(["700.5", "701", "kind"], iris)
@@ -317,10 +317,11 @@ def _like_an_example(head: list[str], columns: list[list[str]]) -> bool:
     if 2 * len(among) <= len(head) or not np.mod(named[among], 1).any():
         return False
     held = [numbers(columns[i])[0] for i in among]
-    return all(
+    inside = [
         not np.isnan(values).all() and np.nanmin(values) <= name <= np.nanmax(values)
         for name, values in zip(named[among], held, strict=True)
-    )
+    ]
+    return bool(sum(inside) >= MOSTLY * len(inside))
 
 
 def decoded(content: bytes) -> str:

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from fallow.base.errors import RequestError, unknown
 from fallow.data.answers import MANY
-from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, having_unit, lone_mark, measured, numbers
+from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, lone_mark, measured, numbers, why_texts
 from fallow.data.targets import KINDS
 from fallow.data.written import plain
 
 TARGETS = ("target", "label", "class", "y")  # what the column to predict is often called
 SPLIT = 3  # examples of a class, for training, validation and test
+LISTED = 30  # names of columns in an error
 SEVERAL = ";|"  # between the labels of one cell
 LARGE = 2**53  # from here on, floats merge whole numbers
 PADDED = re.compile(r"[-+]?0\d.*")  # 007
@@ -48,8 +49,9 @@ def to_predict(cells: Cells, asked: str | None, path: Path) -> tuple[list[str], 
             raise unknown(f"column of {path} to predict", strange[0] if strange else asked, cells)
     usual = [name for name in cells if name.lower() in TARGETS]
     if len(usual) != 1:
+        some = [*list(cells)[:LISTED], *["…"] * (len(cells) > LISTED)]
         raise RequestError(
-            f"which column of {path} is to be predicted? name it: --target with one of {', '.join(cells)}"
+            f"which column of {path} is to be predicted? name it: --target with one of {', '.join(some)}"
         )
     return usual, asked
 
@@ -252,10 +254,10 @@ def _read(name: str, answers: Sequence[str], there: list[int], kind: str | None,
             f"row {row + 1} of {name!r}, which is to be predicted, holds {answers[row]!r} among numbers: correct it, "
             f"leave it empty, or say --target {name}:classes"
         )
-    if wrong and kind is None and len(counts := Counter(known)) > MANY and (some := having_unit(counts)):
+    if wrong and kind is None and len(counts := Counter(known)) > MANY and (why := why_texts(counts)):
         raise RequestError(
-            f"{name!r}, which is to be predicted, holds numbers with a unit ({some[0]}): write numbers alone, in one "
-            f"unit, or say --target {name}:classes"
+            f"{name!r}, which is to be predicted, holds texts, as {why}: write numbers alone, in one unit, "
+            f"or say --target {name}:classes"
         )
     if wrong or kind == "classes":
         return np.array(known)
