@@ -45,6 +45,15 @@ def test_the_column_without_a_name_is_dropped(run: Run, tmp_path: Path) -> None:
     assert [column["name"] for column in table] == ["age", "ward", "dose"]
 
 
+def test_prices_are_written_out(run: Run, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    path = written(tmp_path / "t.csv", size=draw.normal(size=ROWS), price=draw.integers(10**4, 10**5, ROWS) + 0.5)
+    few = ["--model", "mlp:hidden=4", "--epochs", 1, "--generations", 1, "--out", tmp_path / "run"]
+    said = run("train", path, "--target", "price", *few).done()
+    assert "rmse" in said.lower()
+    assert "e+0" not in said
+
+
 @pytest.mark.parametrize(
     ("y", "target", "line"),
     [

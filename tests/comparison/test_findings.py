@@ -196,6 +196,13 @@ def test_less_may_be_better() -> None:
     assert standing.against["long"] == against.difference[:3]  # --json has both
 
 
+def test_large_numbers_are_written_out() -> None:
+    """Prices: no powers of ten in a sentence."""
+    every = [replace(o, test=2e6 * (o.test or 0.0)) for o in (*runs("normal", 0.9), *runs("long", 0.9), *noisy("ema"))]
+    setting = judge(every, DESCRIBED, 0.0, "passes", NUMBERS["rmse"], RULES)
+    assert re.search(r"a difference below \d{5} would likely", Findings([setting], None, None).sentence)
+
+
 def test_gains_that_happen_to_be_equal_are_known_no_better_than_to_an_example() -> None:
     """One rare test example more with each of four seeds: chance, where so few of them are unsure."""
     test = Examples(torch.zeros(50, 6), (torch.arange(50) < 5).long())

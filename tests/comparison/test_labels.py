@@ -83,6 +83,23 @@ def test_without_enough_runs_there_is_no_curve() -> None:
     assert learned(["long", "ema"], {("long", 10, 0): 0.5}, 10, ACCURACY) is None
 
 
+def test_where_no_error_is_left_there_is_no_curve() -> None:
+    """Of the control; of the best method, the control's is told alone."""
+    sizes = [*(round(share * 40) for share in SHARES), 40]
+    scores = {"long": (0.8, 0.9, 1.0, 0.95), "ema": (0.8, 0.9, 1.0, 1.0)}
+    parts = {
+        (name, size, seed): score
+        for name, values in scores.items()
+        for size, score in zip(sizes, values, strict=True)
+        for seed in range(2)
+    }
+    assert learned(["ema", "long"], parts, 40, ACCURACY) is None
+    made = learned(["long", "ema"], parts, 40, ACCURACY)
+    assert made is not None
+    assert made.best is None
+    assert 0.9 < made.control.twice.mean <= 1
+
+
 def test_a_comparison_asks_what_more_labels_would_bring(tmp_path: Path) -> None:
     source = arrays(tmp_path / "few.npz", n=100)
     before = ran(plan(source), tmp_path / "out")  # normal and long: there is nothing to judge

@@ -55,6 +55,54 @@ def test_several_labels_in_a_cell_classes_and_numbers(tmp_path: Path) -> None:
     assert load(root, target="weight").target.kind == "numbers"
 
 
+def test_a_list_beside_the_folder_of_its_images(tmp_path: Path) -> None:
+    """As competitions have it: train.csv with names of files, or with ids, beside train/ and test/."""
+    pixels = folder(tmp_path / "train", "file,label\n").parent / "train"
+    (pixels / "labels.csv").unlink()
+    (tmp_path / "test").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "test" / "t0.png")
+    for name in ("{}.png", "{}"):
+        rows = "\n".join(f"{name.format(i)},{i % 7},{'cat' if i % 2 else 'dog'}" for i in range(COUNT))
+        (tmp_path / "train.csv").write_text(f"id,age,label\n{rows}\n")
+        data = load(tmp_path / "train.csv", target="label")
+        assert data.shape == (1, 8, 8)
+        assert "The files that 'id' names are those in train/." in data.notes
+        parts = (data.train, data.val, data.test)
+        whole = {bytes(x.flatten()): y for part in parts for x, y in zip(part.x, part.y, strict=True)}
+        for i in range(COUNT):
+            held = np.asarray(Image.open(pixels / f"{i}.png")).tobytes()
+            assert data.classes[int(whole[held])] == ("cat" if i % 2 else "dog")
+
+
+def test_a_list_stands_for_its_images_when_they_are_predicted(tmp_path: Path) -> None:
+    """As test.csv does in competitions: ids alone, in an order that a submission must keep."""
+    folder(tmp_path / "train", "").joinpath("labels.csv").unlink()
+    classes = "\n".join(f"{i},{'cat' if i % 2 else 'dog'}" for i in range(COUNT))
+    (tmp_path / "train.csv").write_text(f"id,label\n{classes}\n")
+    fallow.fit("mlp:hidden=4", tmp_path / "train.csv", generations=1, epochs=1, out=tmp_path / "run")
+    predict, order = Predictor(tmp_path / "run"), [*range(20, 5, -1)]
+    (tmp_path / "test.csv").write_text("\n".join(["id", *map(str, order)]))
+    (tmp_path / "paths.csv").write_text("\n".join(["file", *(f"train/{i}.png" for i in order)]))
+    whole = [str(tmp_path / "train" / f"{i}.png") for i in order]
+    for name in ("test.csv", "paths.csv"):
+        found = predict([tmp_path / name])
+        assert [(each.name, each.confidence) for each in found] == [
+            (each.name, each.confidence) for each in predict(whole)
+        ]
+        assert [each.name for each in found] == whole
+
+
+def test_ids_that_two_folders_know_and_names_that_none_does(tmp_path: Path) -> None:
+    for place in ("images", "masks"):
+        folder(tmp_path / place, "")
+    rows = "\n".join(f"{i},{i / 7},{i % 2}" for i in range(COUNT))
+    (tmp_path / "rows.csv").write_text(f"id,size,label\n{rows}\n")
+    assert load(tmp_path / "rows.csv").shape == (1,)  # a table: which folder is meant, nothing says
+    rows = "\n".join(f"other{i}.png,{i / 7},{i % 2}" for i in range(COUNT))
+    (tmp_path / "gone.csv").write_text(f"file,size,label\n{rows}\n")
+    assert any("name images that are not there" in note for note in load(tmp_path / "gone.csv").notes)
+
+
 def test_codes_in_a_list_are_classes_as_written(tmp_path: Path) -> None:
     for name, codes in (("codes", ["007", "7", "08"]), ("numbers", ["1", "2", "3"])):
         rows = "\n".join(f"{i}.png,{codes[i % 3]}" for i in range(COUNT))

@@ -649,3 +649,30 @@ def test_what_a_cut_loses_is_said(tmp_path: Path) -> None:
     assert any("The cut leaves 16 % of an image of 16×100" in note for note in load(tmp_path / "wide").notes)
     write_folder(tmp_path / "photos", size=(60, 80))
     assert not any("The cut leaves" in note for note in load(tmp_path / "photos").notes)
+
+
+def test_folders_of_almost_the_same_name(tmp_path: Path) -> None:
+    """One may be a slip; letters of two sizes are none."""
+    draw = np.random.default_rng(0)
+    for root, names in (("pets", ("Cat ", "cat", "dog")), ("letters", ("A", "a", "b"))):
+        for name in names:
+            (tmp_path / root / name).mkdir(parents=True)
+            for i in range(4):
+                Image.fromarray(draw.integers(0, 256, (8, 8), np.uint8)).save(tmp_path / root / name / f"{i}.png")
+    said = "'Cat ' and 'cat' in 'pets' are treated as two classes: spell them alike if they are one."
+    assert said in load(tmp_path / "pets").notes
+    assert not any("two classes" in note for note in load(tmp_path / "letters").notes)
+
+
+def test_why_images_of_floats_are_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "floats" / "data" / name).mkdir(parents=True)
+        for i in range(4):
+            Image.fromarray(np.full((8, 8), i / 7, np.float32)).save(tmp_path / "floats" / "data" / name / f"{i}.tif")
+    with pytest.raises(RequestError, match="8 have pixels of 32 bits, whose black and white are not known"):
+        load(tmp_path / "floats" / "data")
+    (tmp_path / "floats" / "data").rename(tmp_path / "floats" / "train")
+    (tmp_path / "outer").mkdir()
+    (tmp_path / "floats").rename(tmp_path / "outer" / "floats")
+    with pytest.raises(RequestError, match=r"did you mean .*floats\?"):  # it holds train/ alone
+        load(tmp_path / "outer")

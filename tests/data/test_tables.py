@@ -466,7 +466,7 @@ def test_categories_beyond_the_hundred_are_said(tmp_path: Path) -> None:
     assert f"The column 'town' {said}" in data.notes
 
 
-@pytest.mark.parametrize("name", ["", "Unnamed: 0", "ID", "#"])
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "ID", "#", "__index_level_0__", "PassengerId", "sample_id"])
 def test_row_numbers_are_left_out(name: str, tmp_path: Path) -> None:
     """Of all rows, in any order; as a file sorted by its classes tells them by their places."""
     held = {name: [*range(30, 60), *range(30)]} | columns()
@@ -481,6 +481,84 @@ def test_row_numbers_are_left_out(name: str, tmp_path: Path) -> None:
     assert kept.table is not None
     assert [column.name for column in kept.table.columns] == [name, "age", "ward", "dose"]
     assert any(f"The column {name!r} has a different number in every row" in note for note in kept.notes)
+
+
+def test_row_numbers_of_sorted_classes_are_said(tmp_path: Path) -> None:
+    """Whatever they are called: each class has a range of them."""
+    draw = np.random.default_rng(0)
+    ids = np.concatenate([draw.choice(500, 30, replace=False), 500 + draw.choice(500, 30, replace=False)])
+    held = columns() | {"ids": ids, "kind": ["a"] * 30 + ["b"] * 30}
+    said = "The column 'ids' alone gives the target in all rows: if it will not be known for new data, --drop ids."
+    assert said in load(written(tmp_path / "t.csv", **held), target="kind").notes
+    held["ids"][0], held["ids"][-1] = held["ids"][-1], held["ids"][0]
+    assert said not in load(written(tmp_path / "t.csv", **held), target="kind").notes
+    many = {f"wave{i}": sorted(draw.normal(size=60)) for i in range(5)} | {"kind": held["kind"]}
+    said = "Each of 5 columns, 'wave0' to 'wave4', alone gives the target in all rows."
+    assert said in load(written(tmp_path / "m.csv", **many), target="kind").notes
+
+
+def test_what_belongs_together_is_asked_for(tmp_path: Path) -> None:
+    held = columns() | {"Subject": [f"p{i // 3}" for i in range(ROWS)]}
+    said = "'Subject' has 20 values in 60 rows: if rows of one belong together, "
+    said += "--groups Subject keeps them on one side."
+    assert said in load(written(tmp_path / "t.csv", **held), target="price").notes
+    assert said not in load(tmp_path / "t.csv", target="price", groups="Subject").notes
+
+
+def test_a_minus_sign_is_read(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0).normal(size=ROWS).round(3)
+    held = {"typed": [f"{x}".replace("-", "−") for x in draw], "plain": draw, "kind": ["a", "b"] * 30}
+    data = load(written(tmp_path / "t.csv", **held), target="kind")
+    assert data.shape == (2,)
+    assert torch.equal(data.train.x[:, 0], data.train.x[:, 1])
+
+
+def test_an_answer_with_a_unit_is_no_class(tmp_path: Path) -> None:
+    held = columns() | {"cost": [f"${1000 + 7 * i}" for i in range(ROWS)]}
+    with pytest.raises(RequestError, match=r"'cost', which is .*, holds texts, as its cells have a unit \(\$1000\)"):
+        load(written(tmp_path / "t.csv", **held), target="cost")
+    sizes = columns() | {"size": [f"{i % 3} cm" for i in range(ROWS)]}
+    assert load(written(tmp_path / "s.csv", **sizes), target="size").classes == ["0 cm", "1 cm", "2 cm"]
+
+
+@pytest.mark.parametrize("mark", [" ", "\u202f", "'"])
+def test_parted_thousands_are_said(mark: str, tmp_path: Path) -> None:
+    """As in France and Switzerland: a column that matters would be left out as one of names."""
+    draw = np.random.default_rng(0).integers(500, 90_000, ROWS)
+    held = columns() | {"rent": [f"{value:,}".replace(",", mark) for value in draw]}
+    shown = next(cell for cell in held["rent"] if mark in cell)
+    notes = load(written(tmp_path / "t.csv", **held), target="price").notes
+    assert any(f"'rent' is read as texts, as its thousands are parted ({shown})" in note for note in notes)
+    with pytest.raises(RequestError, match=r"'rent', which is .*, holds texts, as its thousands are parted"):
+        load(tmp_path / "t.csv", target="rent")
+
+
+def test_wide_rows_without_names_look_like_an_example(tmp_path: Path) -> None:
+    """Though in a few of many columns the first row has the largest number: UCR's series are written so."""
+    draw = np.random.default_rng(0).normal(size=(30, 60)).round(6)
+    lines = ["\t".join(map(str, [1 + i % 2, *row])) for i, row in enumerate(draw.tolist())]
+    assert (draw[0] > draw[1:].max(0)).any()
+    (tmp_path / "series.tsv").write_text("\n".join(lines))
+    with pytest.raises(RequestError, match="looks like an example: write a line of names above it"):
+        load(tmp_path / "series.tsv")
+
+
+def test_a_folder_of_tables_asks_for_one(tmp_path: Path) -> None:
+    for name in ("test", "train"):
+        written(tmp_path / f"{name}.csv", **columns())
+    with pytest.raises(RequestError, match=r"has no class folders: .*; or name a table, as in .*train\.csv$"):
+        load(tmp_path)
+
+
+def test_empty_columns_without_names_are_none(tmp_path: Path) -> None:
+    """Which spreadsheets leave at the end of every line."""
+    lines = "".join(f"{i / 7},{'ab'[i % 2]},,\n" for i in range(ROWS))
+    path = tmp_path / "t.csv"
+    path.write_text(f"size,kind,,\n{lines}")
+    assert load(path, target="kind").shape == (1,)
+    path.write_text(f"size,kind,,\n{lines}1.5,a,!,?\n")
+    with pytest.raises(RequestError, match="two columns named ''"):
+        load(path, target="kind")
 
 
 def test_none_among_words_is_a_class(tmp_path: Path) -> None:

@@ -155,9 +155,12 @@ def test_parts_of_two_scales_are_refused() -> None:
     for train, test in (
         (X, X / 255), (X.astype(float), X / 255), (X / 255, X.astype(float)), (X, X / 127.5 - 1),
         (X, standardised), (standardised, X), (X.astype(np.uint16) * 257, X),
+        (X / 255, X / 127.5 - 1), (standardised, X / 255),
     ):  # fmt: skip
         with pytest.raises(RequestError, match=r"x of (train|test) goes from .* give all parts the same scale"):
             load(((train, Y), (test, Y)))
+    resized = X / 255 * 1.1 - 0.05  # bicubic, say, which goes a little beyond black and white
+    assert load(((X / 255, Y), (resized, Y))).shape == (1, 16, 16)
     data = load(((X.astype(np.int64), Y), (X.astype(np.int64) + 40, Y)))  # beyond bytes: no part is in bytes
     assert examples(data).x.dtype == examples(data, "test").x.dtype == torch.float32
 

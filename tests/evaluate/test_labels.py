@@ -64,6 +64,19 @@ def test_nothing_is_said_beyond_twice_the_labels() -> None:
         curve([1, 2], np.zeros((2, 3)))
 
 
+def test_sizes_without_errors() -> None:
+    """As easy data have them: no division by what is not there."""
+    found = curve(SIZES, [[0.1, 0.2], [0.05, 0.0], [0.0, 0.0], [0.02, 0.0]]).at(2000)
+    assert 0 <= found.low <= found.mean <= found.high < 0.2
+
+
+def test_the_forecast_is_in_its_interval_where_no_power_law_fits() -> None:
+    """Below a label for each class, errors fall straight."""
+    errors = [[0.75 - 0.01 * seed, 0.52 + 0.01 * seed, 0.37 - 0.01 * seed, 0.225] for seed in range(4)]
+    found = curve([15, 30, 45, 60], np.transpose(errors)).at(120)
+    assert found.low <= found.mean <= found.high
+
+
 def test_what_a_method_is_worth_in_labels() -> None:
     control = curve(SIZES, np.array([[law(n)] * 3 for n in SIZES]))
     assert worth(np.array([law(1400)] * 3), SIZES, control) == pytest.approx(1400, rel=0.01)

@@ -271,3 +271,10 @@ def test_without_the_weights_there_is_none(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("fallow.models.lite0.published", lambda: None)
     x, y = torch.randint(0, 256, (20, 3, 16, 16)).to(torch.uint8).numpy(), (torch.arange(20) % 2).numpy()
     assert on_pretrained(load((x, y))) == []
+
+
+def test_many_classes_of_few_examples() -> None:
+    """scikit-learn would warn, for every tree, that they may be numbers."""
+    x = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
+    found = by_name(load((x + 5 * (torch.arange(90) % 30)[:, None], torch.arange(90) % 30)))
+    assert found["extra trees"].metrics["test"]["accuracy"] > 0.2

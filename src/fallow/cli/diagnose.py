@@ -80,12 +80,14 @@ def diagnose(
 
 
 def _report(found: Diagnosis, page: Path) -> None:
+    from fallow.report.words import number
+
     looked = found.subjects
     numbers, width = found.numbers(), max(len(subject.name) for subject in looked)
     for title, values in numbers.items():
         print(f"{title}:")
         for name, value in values.items():
-            print(f"  {name:<{width}}  {value:.4g}")
+            print(f"  {name:<{width}}  {number(value)}")
         if title in found.orders():
             rho, p = found.orders()[title]
             print(f"  Spearman's ρ with test {looked[0].metric.words}: {rho:+.2f}, p = {p:.2f}")

@@ -195,6 +195,7 @@ def _report(result: Result, record: dict[str, Any]) -> None:
     """What was done, generation by generation."""
     from fallow.data.targets import Target
     from fallow.evaluate.score import key_of
+    from fallow.report.words import number
 
     data = record["data"]
     sizes = ", ".join(f"{data['sizes'][part]} {part}" for part in ("train", "val", "test") if data["sizes"].get(part))
@@ -211,7 +212,7 @@ def _report(result: Result, record: dict[str, Any]) -> None:
         print(record["partition_table"])
     metric = Target.of(data["target"]).metric(record["metric"])
     keys = [key_of(part, metric.name) for part in ("train", "val", "test")]
-    show = percent if metric.share else lambda value: "-" if value is None else f"{value:.4g}"
+    show = percent if metric.share else number
     print("" if metric.name == "accuracy" else f"\n{metric.words}:")
     print("generation  epochs  forgot to  training   validation (best)         test (best)")
     for row in result.generations:

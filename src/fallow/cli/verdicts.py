@@ -32,6 +32,8 @@ def verdicts(comparison: Comparison, findings: Findings) -> None:
         _tuning(setting, comparison.plan.tune)
         if setting.labels is not None:
             print(setting.labels.sentence())
+        elif comparison.plan.labels:
+            print("What more labels would bring cannot be said: too few runs ended, or no error on test is left.")
     if findings.across is not None and findings.across.methods:
         _across(findings.across)
     print(f"\n{findings.sentence}")

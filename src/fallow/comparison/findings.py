@@ -25,7 +25,7 @@ from fallow.evaluate.metrics import Metric
 from fallow.evaluate.race import repeated_interval, sequential_p, visible
 from fallow.evaluate.relearning import failed_generation
 from fallow.evaluate.statistics import Difference, Estimate, interval, level_means, significance
-from fallow.report.words import listed
+from fallow.report.words import listed, number
 
 LEVEL = 0.05
 LEAST = 5  # settings, below which the exact binomial test cannot reach 5 % and a tree would only repeat the table
@@ -406,7 +406,7 @@ def _gain(row: Row, metric: Metric) -> str:
 
 
 def _size(metric: Metric, difference: float) -> str:
-    return f"{100 * difference:.1f} points" if metric.share else f"{difference:.3g}"
+    return f"{100 * difference:.1f} points" if metric.share else number(difference, 3)
 
 
 def _verb(names: list[str], one: str, many: str) -> str:

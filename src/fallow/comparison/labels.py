@@ -114,7 +114,10 @@ def runners(entries: Sequence[Runner], metric: Metric) -> list[str]:
 def learned(
     found: Sequence[str], parts: Mapping[tuple[str, int, int], float | None], examples: int, metric: Metric
 ) -> LabelCurves | None:
-    """The curves of these runners; ``parts`` has the metric on test by runner, labels and seed. None: too few ended."""
+    """The curves of these runners; ``parts`` has the metric on test by runner, labels and seed.
+
+    None: too few ended, or the control makes no errors.
+    """
     made = [each for each in (_learned(name, parts, examples, metric) for name in found) if each is not None]
     if not made or made[0].method != found[0]:
         return None
@@ -133,7 +136,10 @@ def _learned(
     if len(whole) < 2:
         return None
     scores = [[float(parts[name, size, seed] or 0.0) for seed in whole] for size in sizes]
-    fitted = curve(sizes, _gap(metric)(np.array(scores)))
+    errors = _gap(metric)(np.array(scores))
+    if not errors[-1].any():  # none is left that could fall
+        return None
+    fitted = curve(sizes, errors)
     return Learned(name, sizes, scores, _value(metric, fitted.at(FURTHEST * examples)), fitted)
 
 

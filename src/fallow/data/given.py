@@ -22,6 +22,7 @@ from fallow.data.images import SUFFIXES, decode
 from fallow.data.layout import numeric, on_white
 from fallow.data.prose import columns_of_texts, texts_of
 from fallow.data.sources.each import texts_below
+from fallow.data.sources.listed import images_of
 from fallow.data.sources.npz import XS, examples_of
 from fallow.data.sources.places import files_below
 from fallow.data.sources.table import SUFFIXES as TABLES
@@ -49,6 +50,7 @@ def from_paths(
 ) -> Given:
     """Files, and those in folders: PNG and JPEG where the model takes ``pictures``, .npz, .npy and .csv of arrays.
 
+    A table that lists pictures stands for them, as in training (see `fallow.data.sources.listed.listed`).
     Where the model was trained on a ``table``, .csv, .tsv, .jsonl and .parquet hold rows with the same columns; where
     ``columns`` were read as pixels or samples, they are found by their names, if the file has names of them.
     Image files that became features were ``flattened``, from this shape.
@@ -57,7 +59,9 @@ def from_paths(
     names: list[str] = []
     pieces: list[Tensor] = []
     failed: dict[str, str] = {}
-    for path in _files(paths, failed, KNOWN, pictures or bool(flattened)):
+    seen = pictures or bool(flattened)
+    found = _files(paths, failed, KNOWN, seen)
+    for path in _listed(found) if seen and not columns else found:
         try:
             if table is not None and path.suffix.lower() in TABLES:
                 cells = as_trained(read_cells(path), table)
@@ -200,6 +204,12 @@ def _files(paths: Iterable[str | Path], failed: dict[str, str], known: Sequence[
             yield path
         else:
             failed[str(path)] = f"there is no file or folder {path}"
+
+
+def _listed(paths: Iterable[Path]) -> Iterator[Path]:
+    """Paths, with the images that a list names in its place."""
+    for path in paths:
+        yield from (path.suffix.lower() in TABLES and images_of(path)) or [path]
 
 
 def _read(

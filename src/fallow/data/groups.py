@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,11 @@ from fallow.base.errors import RequestError
 from fallow.base.files import expanded
 
 TRIES = 64  # orders in which the groups are tried
+SEVERAL = 10  # values from which on a column may say whose the rows are, and not of which kind
+WHOSE = re.compile(  # what such a column is often called
+    r"(?:.*[^a-z])?(?:patient|subject|participant|proband|person|animal|donor|speaker|user|customer|client|family"
+    r"|household|session|recording|series)[ _.-]?(?:id|nr|no|num|number|code|name)?"
+)
 
 
 def read_groups(given: Any) -> NDArray[Any]:
@@ -37,6 +44,21 @@ def read_groups(given: Any) -> NDArray[Any]:
     if groups.ndim != 1 or groups.dtype.kind not in "biufUS":
         raise RequestError(f"groups are {groups.dtype} of shape {groups.shape}: give a number or a name per example")
     return groups
+
+
+def unasked(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """A sentence for each column that is called as what belongs together is, and whose values repeat.
+
+    >>> unasked({"patient": [str(i // 2) for i in range(40)], "age": ["7"] * 40})
+    ["'patient' has 20 values in 40 rows: if rows of one belong together, --groups patient keeps them on one side."]
+    """
+    counts = {name: len(set(cells)) for name, cells in columns.items() if WHOSE.fullmatch(name.strip().lower())}
+    return [
+        f"{name!r} has {count} values in {len(columns[name])} rows: if rows of one belong together, "
+        f"--groups {shlex.quote(name)} keeps them on one side."
+        for name, count in counts.items()
+        if SEVERAL <= count <= len(columns[name]) / 2
+    ]
 
 
 def numbered(groups: dict[str, NDArray[Any]]) -> dict[str, Tensor]:

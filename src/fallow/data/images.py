@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")  # of all that Pillow knows, what pictures are kept in
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+FLOATS = "have pixels of 32 bits, whose black and white are not known: save them in 8 or 16 bits"
 KINDS = "PNG, JPEG, BMP, GIF, TIFF or WebP"
 
 
@@ -93,7 +94,7 @@ def _flatten(image: Image, form: str | None) -> Image:
     from PIL import Image
 
     if image.mode == "F" or (image.mode == "I" and form != "PNG"):
-        raise ValueError("pixels of 32 bits, whose black and white are not known")
+        raise ValueError(FLOATS)
     if image.mode.startswith("I"):  # 16 bits: Pillow would clip at 255 where we want to scale
         return Image.fromarray((np.asarray(image).astype(np.float64) / 257).round().astype(np.uint8))
     if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:

@@ -95,7 +95,8 @@ def telling(columns: Mapping[str, Sequence[str]], values: Mapping[str, NDArray[A
     """A sentence for each column of a table that says the answer by itself, in all rows.
 
     ``values`` are the columns of numbers. An answer that is a number is told by the same number, in whatever unit; a
-    class by values that each go with one class alone, if they are not as many as to do so by chance.
+    class by values that each go with one class alone, if they are not as many as to do so by chance, or by the order of
+    numbers, of which a range goes with each class (as row numbers do where rows are sorted).
 
     >>> grade = np.array([0, 1] * 10)
     >>> telling({"passed": ["no", "yes"] * 10, "id": [str(i) for i in range(20)]}, {}, grade)
@@ -104,9 +105,12 @@ def telling(columns: Mapping[str, Sequence[str]], values: Mapping[str, NDArray[A
     if y.dtype.kind == "f" and y.ndim == 1:
         found = [name for name, column in values.items() if _same_but_for_unit(column, y)]
     elif y.ndim == 1:
-        found = [name for name, cells in columns.items() if _goes_with_one(cells, y.tolist())]
+        ranged = {name for name, column in values.items() if _in_ranges(column, y)}
+        found = [name for name, cells in columns.items() if name in ranged or _goes_with_one(cells, y.tolist())]
     else:
         found = []
+    if len(found) > NAMED:
+        return [f"Each of {len(found)} columns, {found[0]!r} to {found[-1]!r}, alone gives the target in all rows."]
     return [
         f"The column {name!r} alone gives the target in all rows: if it will not be known for new data, "
         f"--drop {shlex.quote(name)}."
@@ -139,6 +143,16 @@ def _last_digit(values: NDArray[Any]) -> float:
     known = values[~np.isnan(values)]
     digits = (d for d in range(DIGITS) if np.allclose(known, known.round(d), rtol=FLOAT, atol=0))
     return float(10.0 ** -next(digits, DIGITS))
+
+
+def _in_ranges(column: NDArray[Any], y: NDArray[Any]) -> bool:
+    """Whether the numbers of each class lie in a range of their own."""
+    kinds = len(np.unique(y))
+    if np.isnan(column).any() or kinds * OFTEN > len(y):
+        return False
+    order = np.argsort(column, kind="stable")
+    borders = np.flatnonzero(y[order][1:] != y[order][:-1])
+    return len(borders) == kinds - 1 and bool((np.diff(column[order])[borders] > 0).all())
 
 
 def _goes_with_one(cells: Sequence[str], y: Sequence[Any]) -> bool:

@@ -14,6 +14,7 @@ from fallow.base.errors import RequestError
 DARK = 31  # bytes that never exceed this are no picture's: a class for each pixel, or digits of 0 to 16
 WHITE = 255
 DEEP = 1000  # what goes beyond is of 10 bits or more
+OVERSHOT = -0.2  # below black by so much at most may be what is left of resizing fractions of one
 FAR = 100  # standard deviations between the mean of images and that of the training images: another scale
 
 
@@ -27,13 +28,15 @@ def rescaled(low: float, high: float) -> bool:
 
 
 def same_scale(parts: dict[str, NDArray[Any]]) -> None:
-    """Refuse parts of which one is in bytes and another in fractions, standardised, or of more bits."""
+    """Refuse parts of which one is in bytes, in fractions, standardised, or of more bits, and another is not."""
     ends = {part: (array.min(), array.max()) for part, array in parts.items()}
     for part, (low, high) in ends.items():
         small = parts[part].dtype.kind == "f" and rescaled(low, high)
+        fractions = small and low >= 0
         shallow = parts[part].dtype == np.uint8
         for other, (lowest, highest) in ends.items():
-            if (small and highest > DARK and (lowest >= 0 or high <= 1)) or (shallow and highest > DEEP):
+            brighter = small and highest > DARK and (lowest >= 0 or high <= 1)
+            if brighter or (fractions and lowest < OVERSHOT) or (shallow and highest > DEEP):
                 raise RequestError(
                     f"x of {part} goes from {low:g} to {high:g}, x of {other} from {lowest:g} to {highest:g}: "
                     "give all parts the same scale"

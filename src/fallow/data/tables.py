@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fallow.base.errors import RequestError
 from fallow.data import written as writing
+from fallow.data.images import SUFFIXES
 
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?"}  # how a missing value is written, in small letters
 WORDS = {"null", "none"}  # those that may be meant: a risk may be none
@@ -28,19 +29,24 @@ SAID = 3  # columns that are left out for one reason and named each
 FEW = 20  # rows below which this cannot be told
 NORMAL = 1.349  # quartiles of the normal distribution lie so many deviations apart
 BEND = 3.0  # deviations at which outliers are bent back
+MINUS = "\N{MINUS SIGN}"  # as word processors and some spreadsheets write it
 MONTH = (
     r"(?:jan(?:uary?)?|feb(?:ruary?)?|mar(?:ch)?|märz?|apr(?:il)?|ma[iy]|jun[ei]?|jul[iy]?|aug(?:ust)?|sept?(?:ember)?"
     r"|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)\.?"
 )
 VALUES = 20  # different numbers above which a column is one of measurements, and none of codes
 UNIT = re.compile(r"([$€£¥]\s*)?[-+]?(?:\d[\d.,]*|[.,]\d+)(?:\s*([^\W\d_]\D*|[°%‰€£¥$]\D*))?")  # 44 years, $ 5, 0.12
+PARTED = re.compile(r"[-+]?[1-9]\d{0,2}(?:[ \u00a0\u202f'’]\d{3})+(?:[.,]\d+)?")  # 78 216,50 or 78'216.50
 DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}|[0-3]?\d-[0-3]?\d-\d{4}\b"
     rf"|{MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|\d{{1,2}}\.?[- ]{MONTH}[- ]\d{{2,4}}",
     re.IGNORECASE,
 )
 TIME = re.compile(r"[012]?\d:[0-5]\d(?::[0-5]\d(?:\.\d+)?)?(?: ?[ap]\.?m\.?)?", re.IGNORECASE)  # of a day
-NUMBERED = re.compile(r"|unnamed: \d+|index|id|row|nr|no|number|rownames|#")  # what row numbers are called
+NUMBERED = re.compile(  # what row numbers are called
+    r"|unnamed: \d+|__index_level_\d+__|index|id|row|nr|no|number|rownames|#"
+)
+IDENTIFIED = re.compile(r"[a-z]I[dD]$|[ _.-]id$|[ _.-]ID$")  # PassengerId, sample_id
 PIXEL = re.compile(r"(?:pixel|pix|px)[ _.]?\d+(?:[x_]\d+)?$|\d+x\d+$", re.IGNORECASE)  # pixel783, 28x28
 
 Cells = Mapping[str, Sequence[str]]  # of every column, as they are written
@@ -188,7 +194,7 @@ def numbers(cells: Sequence[str], way: str = "") -> tuple[NDArray[np.float64], l
     except ValueError:
         for i in np.flatnonzero(there).tolist():
             try:
-                values[i] = float(cells[i])
+                values[i] = float(cells[i].replace(MINUS, "-"))
             except ValueError:
                 wrong.append(i)
     wrong += np.flatnonzero(np.isinf(values)).tolist()
@@ -213,7 +219,7 @@ def row_numbers(cells: Cells, ways: Mapping[str, str] | None = None) -> tuple[li
         values, wrong = numbers(column, way)
         if wrong or len(values) < 2 or (values != np.round(values)).any() or len(np.unique(values)) < len(values):
             continue
-        called = NUMBERED.fullmatch(name.strip().lower()) is not None
+        called = NUMBERED.fullmatch(name.strip().lower()) or IDENTIFIED.search(name.strip())
         advice = f"if their order is related to the target, --drop {shlex.quote(name)}."
         if called and values.max() - values.min() == len(values) - 1:
             found.append(name)
@@ -289,6 +295,8 @@ def _understood(name: str, cells: Sequence[str], way: str) -> Column | str:
         )
     if len(cells) > FEW and len(counts) > max(NAMES * len(cells), 2):
         left = f"The column {name!r} has {len(counts)} different texts in {len(cells)} rows and was left out."
+        if all(cell.lower().endswith(SUFFIXES) for cell in counts):
+            return f"{left} They name images that are not there: give their paths from the table, to learn from them."
         return " ".join([left, *_nearly_numbers(Column(name, tuple(counts), written=way), cells)])
     frequent = [text for text, _ in counts.most_common(MOST)]
     return Column(name, tuple(sorted(frequent)))
@@ -315,13 +323,9 @@ def _nearly_numbers(column: Column, cells: Sequence[str]) -> list[str]:
         return []
     counts = Counter(cell.strip() for cell in cells if present(cell))
     known, total = list(counts), counts.total()
-    read = {cell: match for cell in known if (match := UNIT.fullmatch(cell))}
-    signed = [match for match in read.values() if match[1] or match[2]]
-    one = len({(match[1], match[2]) for match in signed}) == 1
-    if one and sum(counts[cell] for cell in read) >= MOSTLY * total:
-        some = "" if len(signed) == len(read) else "some of "
+    if why := why_texts(counts):
         return [
-            f"{column.name!r} is read as texts, as {some}its cells have a unit ({signed[0][0]}): "
+            f"{column.name!r} is read as texts, as {why}: "
             "write numbers alone, in one unit, if it is to be read as numbers."
         ]
     values, wrong = numbers(known, column.written)
@@ -330,6 +334,25 @@ def _nearly_numbers(column: Column, cells: Sequence[str]) -> list[str]:
         named = ", ".join(repr(known[row]) for row in wrong[:SAID])
         return [f"{column.name!r} is read as texts, as {others} of its cells are no numbers ({named})."]
     return []
+
+
+def why_texts(counts: Mapping[str, int]) -> str:
+    """Why cells, counted, that are numbers to people are not read as such; "" if that is not so.
+
+    >>> why_texts({"$1,200": 2, "$ 75": 1}), why_texts({"12 kg": 1, "3": 9}), why_texts({"12 kg": 1, "3 cm": 1})
+    ('its cells have a unit ($1,200)', 'some of its cells have a unit (12 kg)', '')
+    >>> why_texts({"78 216,50": 1, "950": 1})
+    'its thousands are parted (78 216,50)'
+    """
+    read = {cell: match for cell in counts if (match := UNIT.fullmatch(cell))}
+    signed = {cell: ((match[1] or "").strip(), match[2]) for cell, match in read.items() if match[1] or match[2]}
+    parted = [cell for cell in counts if PARTED.fullmatch(cell)]
+    mostly = MOSTLY * sum(counts.values())
+    if len(set(signed.values())) == 1 and sum(counts[cell] for cell in read) >= mostly:
+        return f"{'' if len(signed) == len(read) else 'some of '}its cells have a unit ({next(iter(signed))})"
+    if parted and sum(counts[cell] for cell in {*parted, *filter(writing.CANDIDATE.fullmatch, counts)}) >= mostly:
+        return f"its thousands are parted ({parted[0]})"
+    return ""
 
 
 def _rare(column: Column, cells: Sequence[str]) -> list[str]:

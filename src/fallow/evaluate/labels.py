@@ -60,7 +60,8 @@ class LearningCurve(NamedTuple):
         allowed = room > 0
         reach, middle = (np.sqrt(room) * width)[allowed], (self.e * shape)[allowed]
         low, high = float((middle - reach).min()), float((middle + reach).max())
-        return Estimate(float(self.weight @ (self.e * shape)), max(0.0, low), high)
+        mean = float(self.weight @ (self.e * shape))  # may lie beyond, where no power law fits well
+        return Estimate(mean, max(0.0, min(low, mean)), max(high, mean))
 
 
 def curve(labels: Sequence[float], errors: ArrayLike) -> LearningCurve:
@@ -68,7 +69,9 @@ def curve(labels: Sequence[float], errors: ArrayLike) -> LearningCurve:
     n, y = np.asarray(labels, np.float64), np.asarray(errors, np.float64)
     if len(n) < 3 or y.shape[:1] != n.shape or y.ndim != 2 or y.shape[1] < 2 or (np.diff(n) <= 0).any():
         raise RequestError("a curve needs three sizes or more that rise, and two seeds or more at each")
-    size = np.sqrt(y.mean(1) / max(float(y[-1].mean()), 1e-12))  # the noise of an error grows with its root
+    least = y[y > 0].min() / y.shape[1] if (y > 0).any() else 1.0  # where all seeds have none, there is still noise
+    level = np.maximum(y.mean(1), least)
+    size = np.sqrt(level / level[-1])  # the noise of an error grows with its root
     z = y / size[:, None]
     left = z - z.mean(1, keepdims=True) - z.mean(0) + z.mean()  # a seed's luck is the same at every size
     freedom = float((z.shape[0] - 1) * (z.shape[1] - 1))

@@ -16,6 +16,7 @@ photographs, of texts minilm, which knows English. Masks have the majority alone
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -254,7 +255,9 @@ def _forest(parts: Parts, target: Target, seed: int, boosted: bool) -> Learned:
     settings = {"random_state": seed} | ({} if boosted else {"n_estimators": TREES, "n_jobs": 1})
     x, y = parts["train"]
     y = standardised(target, y) if target.kind == "numbers" else y
-    forests = [kind(**settings).fit(x.numpy(), column.numpy()) for column in (y.T if y.ndim > 1 else [y])]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)  # of few examples each
+        forests = [kind(**settings).fit(x.numpy(), column.numpy()) for column in (y.T if y.ndim > 1 else [y])]
     nodes = (forest.boosted if boosted else forest.bagged)(forests, target.outputs, target.kind)
     kept = {"kind": "forest", "of": target.kind, "odds": boosted}
     return "boosted trees" if boosted else "extra trees", {}, Forest(target.kind, boosted, **nodes), kept

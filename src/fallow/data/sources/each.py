@@ -18,6 +18,7 @@ from fallow.data.images import SUFFIXES
 from fallow.data.parts import Parts
 from fallow.data.sources.places import beside, files_below, folders_in, nested, printable, refuse_parts_below, splits
 from fallow.data.sources.table import decoded
+from fallow.data.sources.wanted import alike
 from fallow.data.texts import encoded
 
 TXT, NPY = ".txt", ".npy"
@@ -46,7 +47,7 @@ def each_a_file(root: Path, suffix: str, as_: str | None = None, groups: str | N
     labels = {part: np.array([printable(place.name) for place, _ in held]) for part, held in files.items()}
     read = _texts if suffix == TXT else _arrays
     parts = from_arrays({part: (read(held), labels[part]) for part, held in paths.items()}, target="classes", as_=as_)
-    parts.notes += notes
+    parts.notes += notes + alike(printable(root.resolve().name), list(parts.target.names))
     parts.groups = None if groups is None else of_files(paths, groups, parts.notes)
     if suffix == TXT:
         parts.texts_of = "files"

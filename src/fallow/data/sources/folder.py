@@ -16,7 +16,7 @@ from fallow.base.errors import RequestError
 from fallow.data.answers import index_labels
 from fallow.data.examples import Examples, Files
 from fallow.data.groups import of_files
-from fallow.data.images import KINDS, SUFFIXES, decode, probe
+from fallow.data.images import FLOATS, KINDS, SUFFIXES, decode, probe
 from fallow.data.parts import Parts
 from fallow.data.sources.places import (
     beside,
@@ -24,17 +24,19 @@ from fallow.data.sources.places import (
     folders_in,
     has_images,
     nested,
+    or_table,
     printable,
     refuse_parts_below,
     splits,
 )
+from fallow.data.sources.wanted import alike
 from fallow.data.targets import Classes
 
 IN_MEMORY = 1 << 30  # bytes of pixels; beyond, files are decoded as they are needed
 DEFAULT_SIZE = 64
 MOST = 0.5  # of an image: where a cut leaves less, it is said
 FAINT = 64  # of 255: what is no brighter has lost most of its 16 bits
-HUGE = "have more pixels than Pillow opens, lest they fill the memory"
+HUGE = "have more pixels than Pillow opens, lest they fill the memory: make them smaller"
 LAYOUT = (
     f"give a folder with one folder of images per class (perhaps below train/ and test/), {KINDS}; or of .npy or .txt"
 )
@@ -109,8 +111,7 @@ def read_images(root: Path, listed: list[Found], size: int | None, strict: bool,
         names = printable(", ".join(str(found.path.relative_to(root)) for found in broken[:5]))
         counted = f"{len(broken)} unreadable image{'s' * (len(broken) > 1)}"
         notes.append(f"{counted} skipped: {names}{', …' if len(broken) > 5 else '.'}")
-        if reasons.get(HUGE):
-            notes.append(f"{reasons[HUGE]} of them {HUGE}: make them smaller.")
+        notes += [f"{count} of them {why}." for why, count in reasons.items()]
     return Images(kept, pixels, target, channels)
 
 
@@ -119,8 +120,9 @@ def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
     classes = folders_in(base)
     if not classes:
         aside = "" if part == "train" else f"; if {base.name}/ has no labels, keep it elsewhere, for fallow predict"
-        raise RequestError(f"{base} has {'images but ' * has_images(base)}no class folders: {LAYOUT}{aside}")
-    if len(classes) == 1 and len(folders_in(only := classes[0])) > 1 and not has_images(only):
+        images_but = "images but " * has_images(base)
+        raise RequestError(f"{base} has {images_but}no class folders: {LAYOUT}{aside}{or_table(base)}")
+    if len(classes) == 1 and folders_in(only := classes[0]) and not has_images(only):
         raise RequestError(f"{base} holds a single folder, {only.name}, and that holds others: did you mean {only}?")
     refuse_parts_below(classes)
     images: dict[str, list[Path]] = {}
@@ -194,8 +196,9 @@ def _each(work: Callable[[Given], Result], items: Iterable[Given], reasons: dict
         try:
             return work(item)
         except Exception as error:  # Pillow raises many kinds for a damaged file
-            if type(error).__name__ == "DecompressionBombError":
-                reasons[HUGE] = reasons.get(HUGE, 0) + 1
+            why = HUGE if type(error).__name__ == "DecompressionBombError" else str(error)
+            if why in (HUGE, FLOATS):
+                reasons[why] = reasons.get(why, 0) + 1
             return None
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
@@ -204,14 +207,14 @@ def _each(work: Callable[[Given], Result], items: Iterable[Given], reasons: dict
 
 def _check(broken: list[Found], total: int, strict: bool, reasons: dict[str, int]) -> None:
     """Refuse unreadable files: any if strict, and more than half of all in any case."""
-    huge = f" ({reasons[HUGE]} {HUGE})" if reasons.get(HUGE) else ""
+    known = "".join(f" ({count} {why})" for why, count in reasons.items())
     if broken and strict:
         raise RequestError(
-            f"{broken[0].path} cannot be read as an image{huge}: repair or remove it, or load without strict"
+            f"{broken[0].path} cannot be read as an image{known}: repair or remove it, or load without strict"
         )
     if 2 * len(broken) > total:
         raise RequestError(
-            f"{len(broken)} of {total} images cannot be read, the first is {broken[0].path}{huge}: "
+            f"{len(broken)} of {total} images cannot be read, the first is {broken[0].path}{known}: "
             "convert or repair them"
         )
 
@@ -225,6 +228,7 @@ def _parts(root: Path, images: Images, notes: list[str], groups: str | None) -> 
     if "train" not in rows:
         raise RequestError(f"{root} holds no readable training images: {LAYOUT}")
     classes, ys = index_labels({part: np.array([printable(kept[row].label) for row in rows[part]]) for part in rows})
+    notes += alike(printable(root.resolve().name), classes)
     parts: dict[str, Examples | Files] = {}
     for part, y in ys.items():
         if pixels is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,17 +14,25 @@ from numpy.typing import NDArray
 from fallow.base.errors import RequestError, unknown
 from fallow.data.arrays import from_tensors
 from fallow.data.examples import Examples
-from fallow.data.groups import numbered
+from fallow.data.groups import numbered, unasked
 from fallow.data.images import SUFFIXES
 from fallow.data.parts import Parts
 from fallow.data.sources.folder import Found, read_images
-from fallow.data.sources.places import PART_OF, SPLITS
-from fallow.data.sources.table import apart, parted, written
+from fallow.data.sources.places import PART_OF, SPLITS, folders_in, printable
+from fallow.data.sources.table import apart, parted, read_cells, written
 from fallow.data.sources.wanted import SEVERAL, coded, columns_named, several_labels
 from fallow.data.tables import Cells, numbers
 from fallow.data.targets import KINDS
 
 LIST = "labels.csv"
+
+
+class Elsewhere(NamedTuple):
+    """What names images that are in a folder beside the list."""
+
+    column: str
+    folder: str
+    files: list[str]  # by their paths from the list
 
 
 def is_listed(path: Path) -> bool:
@@ -34,8 +42,21 @@ def is_listed(path: Path) -> bool:
 
 def lists(path: Path, cells: Cells) -> bool:
     """Whether a table is a list of images: it names some that are there, or says nothing but a label of each."""
-    columns = [column for column in cells.values() if _names_images(path.parent, column)]
-    return (len(cells) == 2 and len(columns) == 1) or any(_there(path.parent, column) for column in columns)
+    root = path.parent
+    columns = [column for column in cells.values() if _names_images(root, column)]
+    return (len(cells) == 2 and len(columns) == 1) or _elsewhere(root, cells) is not None or _here(root, cells)
+
+
+def images_of(path: Path) -> list[Path]:
+    """The images that a table names, in its order; none if it is no list of images that are there."""
+    try:
+        cells = read_cells(path)
+    except RequestError:  # which whoever reads it as something else will say
+        return []
+    if (elsewhere := _elsewhere(path.parent, cells)) is not None:
+        return [path.parent / file for file in elsewhere.files]
+    column = next((column for column in cells.values() if _there(path.parent, column)), [])
+    return [path.parent / file for file in column]
 
 
 def listed(
@@ -43,16 +64,20 @@ def listed(
 ) -> Parts:
     """Read the images that a list names, with what it says of them.
 
-    One column names files. The others are a label each, 0 or 1, or those of them that ``target`` names, parted by
-    commas; or one (``target``, if there are more) holds a class, a number, or several labels in a cell
-    (``oedema;fracture``). ``groups`` names a column of what belongs together. The source's own parts are those of a
-    column ``split`` (set, partition, subset) of train, val and test, or of the folders train/, val/ and test/ that all
-    files are in.
+    One column names files, by their paths from the list or as they are called in a folder beside it, perhaps without
+    suffixes. The others are a label each, 0 or 1, or those of them that ``target`` names, parted by commas; or one
+    (``target``, if there are more) holds a class, a number, or several labels in a cell (``oedema;fracture``).
+    ``groups`` names a column of what belongs together. The source's own parts are those of a column ``split`` (set,
+    partition, subset) of train, val and test, or of the folders train/, val/ and test/ that all files are in.
     """
     how, _ = written(cells)
     root, cells = path.parent, dict(cells)
-    files = cells.pop(_file_column(path, cells))
-    notes = _uneven(path, files)
+    notes: list[str] = []
+    if (elsewhere := _elsewhere(root, cells)) is not None:
+        notes.append(f"The files that {elsewhere.column!r} names are those in {elsewhere.folder}/.")
+        del cells[elsewhere.column]
+    files = cells.pop(_file_column(path, cells)) if elsewhere is None else elsewhere.files
+    notes += _uneven(path, files)
     part_of = _parts_of(path, cells, files, {groups, target, str(target).rpartition(":")[0]}, notes)
     belonging = None
     if groups is not None:
@@ -61,6 +86,8 @@ def listed(
         if groups not in cells:
             raise unknown(f"column of {path} for groups", groups, cells)
         belonging = cells.pop(groups)
+    elif "test" not in part_of:
+        notes += unasked({name: column for name, column in cells.items() if name != str(target).partition(":")[0]})
     names, y, kind = _answers(path, cells, target, how)
     found = [Found(part, str(row), root / name) for row, (part, name) in enumerate(zip(part_of, files, strict=True))]
     images = read_images(root, found, size, strict, notes)
@@ -105,8 +132,34 @@ def _names_images(root: Path, column: Sequence[str]) -> bool:
     return all(cell.lower().endswith(SUFFIXES) for cell in column) or _there(root, column)
 
 
+def _here(root: Path, cells: Cells) -> bool:
+    """Whether a column names images by their paths from the list."""
+    return any(_there(root, column) for column in cells.values())
+
+
 def _there(root: Path, column: Sequence[str]) -> bool:
     return any(cell.lower().endswith(SUFFIXES) and (root / cell).is_file() for cell in column)
+
+
+def _elsewhere(root: Path, cells: Cells) -> Elsewhere | None:
+    """The column of which every cell names another image in one folder beside the list.
+
+    Lists of competitions are so: train.csv beside train/, with names of files, or with ids, to which a suffix belongs.
+    """
+    if _here(root, cells):
+        return None
+    found = []
+    for place in folders_in(root):
+        pictures = [file.name for file in place.iterdir() if file.suffix.lower() in SUFFIXES]
+        called = {name: name for name in pictures} | {Path(name).stem: name for name in pictures}
+        if len({Path(name).stem for name in pictures}) < len(pictures):  # a stem would name several
+            called = {name: name for name in pictures}
+        for name, column in cells.items():
+            files = [called.get(cell.strip(), "") for cell in column] if called else [""]
+            if all(files) and len(set(files)) == len(files):
+                paths = [str(Path(place.name, file)) for file in files]
+                found.append(Elsewhere(name, printable(place.name), paths))
+    return found[0] if len(found) == 1 else None
 
 
 def _file_column(path: Path, cells: Cells) -> str:

@@ -16,6 +16,7 @@ LIKE_PARTS = {  # other words for parts and folds, which may be classes' names w
     "trainval", "traindev", "eval", "evaluation", "development", "devel", "holdout", "fold", "folds", "cv", "partition",
     "labelled", "labeled", "unlabelled", "unlabeled",
 }  # fmt: skip
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 LETTERS = re.compile(r"[^a-z]+")  # what parts the words of a name
 
 
@@ -57,8 +58,16 @@ def splits(root: Path) -> dict[str, Path]:
         raise RequestError(
             f"{root} holds {', '.join(like)}: these look like parts, not classes; call them train/, val/ and test/, "
             "with one folder of images per class in each, or put all examples of a class into one folder"
+            f"{or_table(root)}"
         )
     return {"train": root}
+
+
+def or_table(root: Path) -> str:
+    """The end of a sentence on a folder that cannot be learned from, but holds a table that perhaps can."""
+    found = sorted(path for path in root.iterdir() if path.suffix.lower() in TABLES and not hidden(path.name))
+    wanted = sorted(found, key=lambda path: "train" not in path.name.lower())
+    return f"; or name a table, as in {wanted[0]}" if wanted else ""
 
 
 def beside(root: Path, places: dict[str, Path], notes: list[str]) -> None:

@@ -21,18 +21,18 @@ from fallow.base.errors import RequestError, unknown
 from fallow.base.files import expanded
 from fallow.data.arrays import from_tensors
 from fallow.data.examples import Examples
-from fallow.data.groups import numbered, read_groups
+from fallow.data.groups import numbered, read_groups, unasked
 from fallow.data.layout import layout
 from fallow.data.leaks import telling
 from fallow.data.parts import Parts
 from fallow.data.prose import columns_of_texts, nothing_else, said_of, sentences, texts_of
-from fallow.data.sources.places import PART_OF, SPLITS
+from fallow.data.sources.places import PART_OF, SPLITS, TABLES
 from fallow.data.sources.wanted import SEVERAL, answers, columns_named, to_predict
 from fallow.data.tables import GAPS, MOSTLY, VALUES, Cells, DataTable, lone_mark, numbers, present, row_numbers
 from fallow.data.texts import as_bytes
 from fallow.data.written import CANDIDATE, PERCENT, decimal, ways
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+SUFFIXES = TABLES
 SEPARATORS = ",;\t|"
 LOOKED_AT = 200  # lines, for what parts their cells
 END = "\ue000end"  # after the last line of a file: in a row of its own, if all cells ended
@@ -102,6 +102,8 @@ def table(
             measured = [column for column in columns.columns if not column.categories]
             values = {column.name: numbers(kept[column.name], column.written)[0] for column in measured}
             notes += telling({column.name: kept[column.name] for column in columns.columns}, values, found.y)
+    if groups is None and "test" not in rows:
+        notes += unasked(kept)
     told = {part: (torch.zeros(len(held), 1), found.y[held]) for part, held in rows.items()}
     parts = from_tensors(told, names=found.names, target=found.kind)
     train, val, test = (Examples(x[part], getattr(parts, part).y) if part in rows else None for part in SPLITS)
@@ -240,6 +242,9 @@ def _csv(path: Path) -> Sheet:
         raise RequestError(
             f"the first line of {path} ({head[0]}, {head[1]}, …) looks like an example: write a line of names above it"
         )
+    if head.count("") > 1:  # a spreadsheet was wider once
+        named = [i for i, name in enumerate(head) if name or any(columns[i])]
+        head, columns = [head[i] for i in named], [columns[i] for i in named]
     if len(set(head)) < len(head):
         twice = next(name for name in head if head.count(name) > 1)
         raise RequestError(f"{path} has two columns named {twice!r}: give each its own name")
@@ -301,7 +306,7 @@ def _bare(text: str) -> bool:
 
 
 def _like_an_example(head: list[str], columns: list[list[str]]) -> bool:
-    """Whether most names are numbers, not all of them whole, that lie among those of their columns.
+    """Whether most names are numbers, not all of them whole, nearly all of which lie among those of their columns.
 
     >>> iris = [["4.9", "7.0"], ["3.0", "3.6"], ["setosa", "virginica"]]
     >>> _like_an_example(["5.1", "3.5", "setosa"], iris), _like_an_example(["700.5", "701", "kind"], iris)
@@ -312,10 +317,11 @@ def _like_an_example(head: list[str], columns: list[list[str]]) -> bool:
     if 2 * len(among) <= len(head) or not np.mod(named[among], 1).any():
         return False
     held = [numbers(columns[i])[0] for i in among]
-    return all(
+    inside = [
         not np.isnan(values).all() and np.nanmin(values) <= name <= np.nanmax(values)
         for name, values in zip(named[among], held, strict=True)
-    )
+    ]
+    return bool(sum(inside) >= MOSTLY * len(inside))
 
 
 def decoded(content: bytes) -> str:

@@ -7,18 +7,20 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fallow.base.errors import RequestError, unknown
 from fallow.data.answers import MANY
-from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, lone_mark, measured, numbers
+from fallow.data.tables import GAPS, MOSTLY, WORDS, Cells, lone_mark, measured, numbers, why_texts
 from fallow.data.targets import KINDS
 from fallow.data.written import plain
 
 TARGETS = ("target", "label", "class", "y")  # what the column to predict is often called
 SPLIT = 3  # examples of a class, for training, validation and test
+LISTED = 30  # names of columns in an error
 SEVERAL = ";|"  # between the labels of one cell
 LARGE = 2**53  # from here on, floats merge whole numbers
 PADDED = re.compile(r"[-+]?0\d.*")  # 007
@@ -47,8 +49,9 @@ def to_predict(cells: Cells, asked: str | None, path: Path) -> tuple[list[str], 
             raise unknown(f"column of {path} to predict", strange[0] if strange else asked, cells)
     usual = [name for name in cells if name.lower() in TARGETS]
     if len(usual) != 1:
+        some = [*list(cells)[:LISTED], *["…"] * (len(cells) > LISTED)]
         raise RequestError(
-            f"which column of {path} is to be predicted? name it: --target with one of {', '.join(cells)}"
+            f"which column of {path} is to be predicted? name it: --target with one of {', '.join(some)}"
         )
     return usual, asked
 
@@ -163,7 +166,7 @@ def _single(name: str, column: Sequence[str], kind: str | None, way: str) -> tup
     if kind == "numbers":
         y = y.astype(np.float64)
     if y.dtype.kind == "U":
-        said += _alike(name, sorted(set(y.tolist()))) + _marked(name, y.tolist(), way)
+        said += alike(name, sorted(set(y.tolist()))) + _marked(name, y.tolist(), way)
     return Answers(y, rows, kind, [name] if y.dtype.kind == "f" else None, notes + said), gaps
 
 
@@ -185,14 +188,20 @@ def coded(cells: Sequence[str], y: NDArray[Any], way: str) -> str:
     return ""
 
 
-def _alike(name: str, classes: list[str]) -> list[str]:
-    """Says when names of classes differ in nothing but capitals, or in how a number is written."""
-    alike: dict[str | float, list[str]] = {}
+def alike(name: str, classes: list[str]) -> list[str]:
+    """Says when names of classes differ in nothing but capitals, spaces or code points, or in how a number is written.
+
+    >>> alike("animals", ["Cat ", "cat", "dog"])
+    ["'Cat ' and 'cat' in 'animals' are treated as two classes: spell them alike if they are one."]
+    """
+    found: dict[str | float, list[str]] = {}
     for each, value in zip(classes, numbers(classes)[0].tolist(), strict=True):
-        alike.setdefault(value if abs(value) < LARGE else each.casefold(), []).append(each)
+        letters = " ".join(normalize("NFKC", each).casefold().split()) if len(each) > 1 else each  # A is not a
+        found.setdefault(value if abs(value) < LARGE else letters, []).append(each)
     return [
-        f"{' and '.join(map(repr, some))} in {name!r} are treated as two classes: spell them alike if they are one."
-        for some in alike.values()
+        f"{' and '.join(map(repr, some))} in {name!r} are treated as {'two' if len(some) == 2 else len(some)} classes: "
+        "spell them alike if they are one."
+        for some in found.values()
         if len(some) > 1
     ]
 
@@ -244,6 +253,11 @@ def _read(name: str, answers: Sequence[str], there: list[int], kind: str | None,
         raise RequestError(
             f"row {row + 1} of {name!r}, which is to be predicted, holds {answers[row]!r} among numbers: correct it, "
             f"leave it empty, or say --target {name}:classes"
+        )
+    if wrong and kind is None and len(counts := Counter(known)) > MANY and (why := why_texts(counts)):
+        raise RequestError(
+            f"{name!r}, which is to be predicted, holds texts, as {why}: write numbers alone, in one unit, "
+            f"or say --target {name}:classes"
         )
     if wrong or kind == "classes":
         return np.array(known)
