@@ -256,12 +256,13 @@ class Context:
 
         Also where the training was interrupted: the weights must not go on climbing under somebody else's loop.
         """
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"][:1]:  # groups may have been split, but never put together
-                given = self.settings_given[id(parameter)]
-                for key in _settings(group).keys() - given.keys():
-                    del group[key]
-                group.update(given)
+        for group in self.optimizer.param_groups:  # they may have been split, but never put together
+            given = self.settings_given.get(id(group["params"][0])) if group["params"] else None
+            if given is None:  # of what a method learns beside the model
+                continue
+            for key in _settings(group).keys() - given.keys():
+                del group[key]
+            group.update(given)
         if self.folder is not None:
             self.folder.release()
 
