@@ -25,7 +25,7 @@ def diagnose(
         str | None, typer.Option(help="some of spectrum, depth, margins, noise, flatness, slices, weights")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="a few hundred examples and fewer probes: takes seconds")
+        bool, typer.Option("--quick", help="a first look: a few hundred examples and fewer probes")
     ] = False,
     generations: Annotated[
         bool, typer.Option("--generations", help="every generation of runs that kept them (--keep-generations)")
