@@ -17,8 +17,8 @@ class Entry:
 
 TABLES: dict[str, Entry] = {
     "lw-table1": Entry("lw_table1", "LW, table 1", "six methods on synthetic data at three signal strengths", 1.5),
-    "lw-table2": Entry("lw_tables", "LW, table 2", "six methods on four networks, with and without augmentation", 12),
-    "lw-table3": Entry("lw_tables", "LW, table 3", "which of them beats which significantly", 12),
+    "lw-table2": Entry("lw_tables", "LW, table 2", "six methods on four networks, with and without augmentation", 25),
+    "lw-table3": Entry("lw_tables", "LW, table 3", "which of them beats which significantly", 25),
     "lw-table5": Entry("lw_table5", "LW, table 5", "baseline, rescaling and LW under an L2 penalty", 1),
     "lw-figure4": Entry("lw_diagnosed", "LW, figure 4", "the smallest margins on training data", 2),
     "lw-figure5": Entry("lw_diagnosed", "LW, figure 5", "training accuracy lost under noise on the weights", 2),
