@@ -10,10 +10,10 @@ and with layer normalisation what they give hardly depends on the example at fir
 accuracy 10 %); with batch normalisation, which keeps examples apart, it does. As in the paper: no label smoothing, mild
 augmentation, dropout of 0.25, and the baseline has as many epochs as the others. The paper halves its rate on plateaus;
 in rounds of a few hundred steps that leaves the deep networks at 40 to 60 % of their training images, and a network
-that has not learned has nothing to forget, so that here every round is one cycle, of about 300 steps.
-Images of things are mirrored; digits, which have a left and a right, are shifted by a pixel. Absolute accuracies cannot
-agree. A cell of table 2 is the mean gain on the baseline over data sets and seeds, beside the paper's over its data
-sets; it agrees when it has the paper's sign, two standard errors from 0. The training accuracy at the end is told.
+that has not learned has nothing to forget, so that here every round is one cycle, of about 300 steps. Images of things
+are mirrored; digits, which have a left and a right, are shifted by a pixel. Absolute accuracies cannot agree. A cell of
+table 2 is the mean gain on the baseline over data sets and seeds, beside the paper's over its data sets; it agrees when
+it has the paper's sign, two standard errors from 0. The training accuracy at the end is told.
 """
 
 from __future__ import annotations

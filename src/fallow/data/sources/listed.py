@@ -151,9 +151,10 @@ def _elsewhere(root: Path, cells: Cells) -> Elsewhere | None:
     found = []
     for place in folders_in(root):
         pictures = [file.name for file in place.iterdir() if file.suffix.lower() in SUFFIXES]
-        called = {name: name for name in pictures} | {Path(name).stem: name for name in pictures}
-        if len({Path(name).stem for name in pictures}) < len(pictures):  # a stem would name several
-            called = {name: name for name in pictures}
+        stems = {Path(name).stem: name for name in pictures}
+        called = {name: name for name in pictures}
+        if len(stems) == len(pictures):  # else one would name several
+            called |= stems
         for name, column in cells.items():
             files = [called.get(cell.strip(), "") for cell in column] if called else [""]
             if all(files) and len(set(files)) == len(files):
