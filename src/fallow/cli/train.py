@@ -213,7 +213,9 @@ def _report(result: Result, record: dict[str, Any]) -> None:
     metric = Target.of(data["target"]).metric(record["metric"])
     keys = [key_of(part, metric.name) for part in ("train", "val", "test")]
     show = percent if metric.share else number
-    print("" if metric.name == "accuracy" else f"\n{metric.words}:")
+    kept = [row["forgot_to"] for row in result.generations if row.get("forgot_to") is not None]
+    aside = " (forgot to: accuracy)" if kept else ""
+    print("" if metric.name == "accuracy" else f"\n{metric.words}{aside}:")
     print("generation  epochs  forgot to  training   validation (best)         test (best)")
     for row in result.generations:
         last, best = row["last"], row.get("best", {})
@@ -221,7 +223,6 @@ def _report(result: Result, record: dict[str, Any]) -> None:
         val, test = (f"{show(last.get(key))} ({show(best.get(key))})" for key in keys[1:])
         fitted = show(last.get(keys[0]))
         print(f"{row['generation']:>10}  {row['epochs']:>6}  {forgot:>9}  {fitted:>8}  {val:>18}  {test:>18}")
-    kept = [row["forgot_to"] for row in result.generations if row.get("forgot_to") is not None]
     if kept and min(kept) > 0.9:
         print("note: nothing was forgotten: the training accuracy right after forgetting was", percent(min(kept)))
     if note := not_relearned([row["last"].get(keys[0]) for row in result.generations], metric):
@@ -233,8 +234,8 @@ def not_relearned(ends: list[float | None], metric: Metric) -> str:
     """What to say where a generation fits its training examples worse than the first, by more than a point.
 
     >>> from fallow.evaluate.metrics import CLASSES
-    >>> not_relearned([1.0, 0.995, 0.44], CLASSES["accuracy"])[:64]
-    'generation 3 ended with 44.0 % of the training examples right, t'
+    >>> not_relearned([1.0, 0.995, 0.44], CLASSES["balanced-accuracy"])[:64]
+    'generation 3 ended with a training balanced accuracy of 44.0 %, '
     >>> not_relearned([1.0, 0.995], CLASSES["accuracy"])
     ''
     """
@@ -245,7 +246,7 @@ def not_relearned(ends: list[float | None], metric: Metric) -> str:
         return ""
     first = next(end for end in ends if end is not None)
     return (
-        f"generation {worst} ended with {percent(ends[worst - 1])} of the training examples right, the first with "
+        f"generation {worst} ended with a training {metric.words} of {percent(ends[worst - 1])}, the first with "
         f"{percent(first)}: its relearning failed, which says nothing about forgetting; try longer generations, or "
         "forget less"
     )
