@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fallow.hypergradients import CG, Exact, Identity, MetaSchedule, Neumann
 from fallow.reproduce import iml_cost, iml_exact, iml_inner
+from fallow.reproduce.iml_grid import penalised
 from fallow.reproduce.iml_inner import LOST, Bilevel, ClampedCG, Look, Sets, learn, sets, stopped
 from tests.hypergradients.problems import error, operator, system
 
@@ -41,6 +42,19 @@ def test_steps_are_those_of_autograd_on_the_whole_loss(few: Sets) -> None:
         learner.step()
         adam.zero_grad()
         (plain.loss(few.train) + plain.decay(plain.params)).backward()
+        adam.step()
+    for mine, right in zip(learner.params, plain.params, strict=True):
+        torch.testing.assert_close(mine, right, rtol=0, atol=1e-6)
+
+
+def test_one_weight_for_all_is_the_sum_of_squares_in_the_loss(few: Sets) -> None:
+    learner = penalised(Bilevel(few, decay=False, batch=40, seed=1), 0.3)
+    plain = Bilevel(few, decay=False, batch=40, seed=1)
+    adam = torch.optim.Adam(plain.params, lr=1e-4)
+    for _ in range(5):
+        learner.step()
+        adam.zero_grad()
+        (plain.loss(few.train) + 0.3 * sum(p.square().sum() for p in plain.params)).backward()
         adam.step()
     for mine, right in zip(learner.params, plain.params, strict=True):
         torch.testing.assert_close(mine, right, rtol=0, atol=1e-6)

@@ -24,6 +24,7 @@ from fallow.reproduce import (
     iml_cost,
     iml_exact,
     iml_figure5,
+    iml_grid,
     iml_layer,
     iml_table51,
     iml_weight,
@@ -105,10 +106,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(iml_exact, "HIDDEN", 6)
     monkeypatch.setattr(iml_exact, "CHECKPOINTS", (1, 2))
     monkeypatch.setattr(iml_cost, "INPUTS", {"MNIST": 8, "CIFAR-10": 12})
-    for module in (iml_layer, iml_ablation):
+    for module in (iml_layer, iml_grid, iml_ablation):
         monkeypatch.setattr(module, "WARMUP", 10)
         monkeypatch.setattr(module, "UPDATES", 2)
-        monkeypatch.setattr(module, "INNER", 10 if module is iml_layer else (2, 4))
+        monkeypatch.setattr(module, "INNER", (2, 4) if module is iml_ablation else 10)
     acting = {"l2f-navigation": "navigation:horizon=5", "l2f-cheetah": "halfcheetah-direction:horizon=5"}
     plans = {name: l2f_control.Practice(environment, 2, 2, 2) for name, environment in acting.items()}
     monkeypatch.setattr(l2f_control, "PLANS", plans)

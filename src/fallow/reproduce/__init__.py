@@ -70,6 +70,7 @@ TABLES: dict[str, Entry] = {
     "iml-table4.9": Entry("iml_cost", "IML, tables 4.9-10", "the same for a decay per layer", 2),
     "iml-table4.7": Entry("iml_layer", "IML, table 4.7", "a decay per layer on MNIST, scaled down", 9),
     "iml-table4.8": Entry("iml_layer", "IML, table 4.8", "a decay per layer on CIFAR-10, with its control", 9),
+    "iml-tableA.8": Entry("iml_grid", "IML, table A.8", "one L2 weight from a grid, by the length of training", 13),
     "iml-ablation": Entry("iml_ablation", "IML, section 4.2.4", "fewer steps between meta-updates, scaled down", 3.5),
     "l2f-sinusoid": Entry("l2f_sinusoid", "L2F, supplement C", "MAML and L2F on sinusoids, L2F's options", 12),
     "l2f-figures": Entry("l2f_figures", "L2F, figures A-C, G", "how smooth adaptation is, how tasks conflict", 3),
