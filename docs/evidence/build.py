@@ -9,9 +9,9 @@ python docs/evidence/build.py add FOLDER … --measured 'commit 1fd46eb'      wh
 python docs/evidence/build.py add FOLDER …           of `--seed 2 --seeds 1`, where seeds 0 and 1 are here: pooled
 python docs/evidence/build.py add atlas              the rows that `fallow atlas` left, then the page
 
-A section is Markdown in which {{table NAME}}, {{comparison NAME}}, {{claims PAPER}}, {{verdicts}}, {{without}} and
-{{atlas}} stand for what is made from the files; what no section names is shown at the end. Nothing of the page is
-written by hand.
+A section is Markdown with {{table NAME}}, {{comparison NAME}}, {{claims PAPER}}, {{verdicts}}, {{without}}, {{atlas}},
+{{counted METHOD}} or {{unfitted}} where something made from the files belongs; a table that no section names comes at
+the end. No table of the page is written by hand.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from typing import Any
 from fallow.atlas import rows
 from fallow.atlas.drawing import drawing
 from fallow.atlas.findings import Atlas
-from fallow.atlas.page import markdown
+from fallow.atlas.page import markdown, named
 from fallow.base import toml
 from fallow.base.errors import FallowError, RequestError
+from fallow.report.words import listed, percent
 from fallow.reproduce import TABLES as TABLES_OF
 from fallow.reproduce import stored
 from fallow.reproduce.table import Table
@@ -43,6 +44,7 @@ import compared  # noqa: E402
 PAGE = HERE.parent / "evidence.md"
 TABLES, SECTIONS, COMPARISONS = HERE / "tables", HERE / "sections", HERE / "comparisons"
 ROWS, PICTURE = HERE / "atlas.csv", HERE / "atlas.svg"
+FITTED = 0.99  # of the training examples, below which a baseline is not judged
 VERDICTS = ("holds", "does not hold here", "explained by", "could not be tried")
 KEYS = {"paper", "where", "claim", "tried", "command", "minutes", "theirs", "verdict", "why"}
 README = HERE.parents[1] / "README.md"
@@ -77,6 +79,8 @@ def page() -> str:
         "verdicts": _verdicts,
         "without": _without,
         "atlas": _atlas,
+        "counted": _counted,
+        "unfitted": _unfitted,
     }
     return f"{PLACE.sub(lambda found: made[found[1]](*filter(None, [found[2]])), whole)}\n\n{MADE}\n"
 
@@ -123,19 +127,40 @@ def _where(places: list[str]) -> str:
 
 
 def ours(claim: dict[str, Any]) -> str:
-    """Our number: the cells of a stored table, or words with the page that has them."""
-    if "cells" not in claim:
-        link = f" ([there]({claim['see']}))" if claim.get("see", PAGE.name) != PAGE.name else ""
-        return f"{claim['ours']}{link}" if "ours" in claim else "–"
-    found = table(claim["table"])
-    at = {(c.row, c.column): c for c in found.cells}
+    """Our number: cells of a stored table, rows of a stored comparison, counts of the atlas."""
     said = []
-    for name in claim["cells"]:
-        row, _, column = name.partition(" | ")
-        if (row, column) not in at:
-            raise RequestError(f"{claim['table']} has no cell {name!r}, which claims.toml names: {list(at)}")
-        said.append(f"{row}, {column}: {at[row, column].shown(found.unit)}")
-    return f"{'; '.join(said)} ({found.measured})".replace(": -", ": −")
+    if "cells" in claim:
+        found = table(claim["table"])
+        shown = _named({f"{c.row} | {c.column}": c for c in found.cells}, claim["cells"], claim["table"])
+        numbers = [f"{c.row}, {c.column}: {c.shown(found.unit)}" for c in shown]
+        said.append(f"{'; '.join(numbers)} ({found.measured})".replace(": -", ": −"))
+    if "rows" in claim:
+        about, lines = compared.read(COMPARISONS / f"{claim['comparison']}.csv")
+        shown = _named({line["method"]: line for line in lines}, claim["rows"], claim["comparison"])
+        said.append(f"{'; '.join(map(compared.said, shown))} ({about['measured']})")
+    if "atlas" in claim:
+        atlas = Atlas(rows.read(ROWS))
+        said.append(f"In the atlas, {'; '.join(_counted(method, atlas) for method in claim['atlas'])}")
+    return ". ".join(said) or "–"
+
+
+def _named(found: dict[str, Any], names: list[str], place: str) -> list[Any]:
+    """What is found under the names."""
+    for name in names:
+        if name not in found:
+            raise RequestError(f"{place} has no {name!r}, which claims.toml names: {list(found)}")
+    return [found[name] for name in names]
+
+
+def _counted(method: str, atlas: Atlas | None = None) -> str:
+    """In how many settings a method is better than as much plain training, by where training starts."""
+    atlas = atlas or Atlas(rows.read(ROWS))
+    by: dict[str, list[str]] = {}
+    for row in atlas.judged(method):
+        start = "from scratch" if row.start == rows.SCRATCH else f"on features of {row.model}"
+        by.setdefault(start, []).append(row.verdict)
+    counts = [f"{verdicts.count('better')} of {len(verdicts)} {start}" for start, verdicts in by.items()]
+    return f"{method} is better in {', '.join(counts)}"
 
 
 def cost(claim: dict[str, Any]) -> str:
@@ -174,6 +199,16 @@ def _atlas() -> str:
         return "It has not been run at a size worth publishing."
     atlas = Atlas(rows.read(ROWS))
     return f"![{atlas.sentences[0]}](evidence/{PICTURE.name})\n\n{markdown(atlas)}"
+
+
+def _unfitted() -> str:
+    """Where plain training of the atlas has not fitted its examples: what was not trained is not judged."""
+    atlas = Atlas(rows.read(ROWS))
+    fits = {setting: row.training for setting in atlas.settings if (row := atlas.at("long", setting)) is not None}
+    short = {setting: fit for setting, fit in fits.items() if fit is not None and fit < FITTED}
+    said = listed([f"{named(setting)} ({percent(fit)} %)" for setting, fit in short.items()])
+    whole = f"Plain training (`long`) has fitted {100 * FITTED:.0f} % of its examples or more in"
+    return f"{whole} {len(fits) - len(short)} of {len(fits)} settings" + (f", all but {said}." if short else ".")
 
 
 def picture() -> str:

@@ -62,11 +62,33 @@ def command(plan: dict[str, Any]) -> str:
     return " ".join([*words, *([f"--set {','.join(rest)}"] if rest else [])])
 
 
-def markdown(path: Path) -> str:
-    """The stored file as a table."""
+def read(path: Path) -> tuple[dict[str, str], list[dict[str, str]]]:
+    """The stored file: what repeats it and what it was measured with, and its rows."""
     with open(path, newline="", encoding="utf-8") as file:
         about = dict(line[2:].rstrip("\n").split(": ", 1) for line in (file.readline(), file.readline()))
-        rows = list(csv.DictReader(file))
+        return about, list(csv.DictReader(file))
+
+
+def said(row: dict[str, str]) -> str:
+    """A row in words.
+
+    >>> said({"method": "fam", "mean": "0.8", "control_to": "long", "control_difference": "0.05", "control_low": "0.03",
+    ...       "control_high": "0.07"})
+    'fam 80.0 %, +5.0 (+3.0 to +7.0) points to long'
+    """
+    difference = f", {_difference(row)} points to {row['control_to']}" if row["control_difference"] else ""
+    return f"{row['method']} {percent(float(row['mean']))} %{difference}"
+
+
+def _difference(row: dict[str, str]) -> str:
+    """The difference to the control, with its interval."""
+    gain, low, high = (row[f"control_{key}"] for key in ("difference", "low", "high"))
+    return f"{points(float(gain))} ({points(float(low))} to {points(float(high))})" if gain and low and high else ""
+
+
+def markdown(path: Path) -> str:
+    """The stored file as a table."""
+    about, rows = read(path)
     head = [
         "method",
         "seeds",
@@ -87,13 +109,12 @@ def markdown(path: Path) -> str:
 
 
 def _cells(row: dict[str, str]) -> list[str]:
-    number = {key: float(row[key]) if row[key] else None for key in COLUMNS[5:14] if key != "control_to"}
-    gain, low, high = (number[f"control_{key}"] for key in ("difference", "low", "high"))
-    against = f"{points(gain)} ({points(low)} to {points(high)})" if None not in (gain, low, high) else ""
+    number = {key: float(row[key]) if row[key] else None for key in ("mean", "low", "high", "training")}
     interval = f"{percent(number['low'])} to {percent(number['high'])}" if number["low"] is not None else ""
-    p = number["control_p_holm"]
+    p = row["control_p_holm"]
     return [
         row["method"], row["seeds"], percent(number["mean"]), interval,
         percent(number["training"]) if number["training"] is not None else "",
-        f"{against} {row['control_to']}".strip(), "" if p is None else p_value(p), row["verdict"], row["settings"],
+        f"{_difference(row)} {row['control_to']}".strip(), p_value(float(p)) if p else "", row["verdict"],
+        row["settings"],
     ]  # fmt: skip
