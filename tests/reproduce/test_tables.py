@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from fallow.cli.main import main
+from fallow.data import load
 from fallow.reproduce import (
     TABLES,
     fam_cost,
@@ -38,6 +39,7 @@ from fallow.reproduce import (
     lw_table1,
     lw_table5,
     lw_tables,
+    recipes,
     seal_ascent,
     seal_diagnosed,
     seal_large,
@@ -48,6 +50,8 @@ from fallow.reproduce import (
 from fallow.reproduce.page import sentence
 from fallow.reproduce.runs import reproduce
 from fallow.reproduce.table import Cell, Table, cell
+from fallow.training.fit import fit
+from fallow.training.yardsticks import yardsticks
 from tests.report.looks import plain
 from tests.reproduce.test_fewshot import small_images
 from tests.reproduce.test_transfer import small_transfer
@@ -110,6 +114,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "WARMUP", 10)
         monkeypatch.setattr(module, "UPDATES", 2)
         monkeypatch.setattr(module, "INNER", (2, 4) if module is iml_ablation else 10)
+    short = {"epochs": 1, "generations": 1, "augment": "none"}
+    monkeypatch.setattr(recipes, "fit", lambda model, data, method, **how: fit("mlp:hidden=4", data, **how, **short))
     acting = {"l2f-navigation": "navigation:horizon=5", "l2f-cheetah": "halfcheetah-direction:horizon=5"}
     plans = {name: l2f_control.Practice(environment, 2, 2, 2) for name, environment in acting.items()}
     monkeypatch.setattr(l2f_control, "PLANS", plans)
@@ -278,6 +284,18 @@ def test_learned_weights_stand_beside_every_control(tmp_path: Path) -> None:
     verdict = next(line for line in table.remarks if line.startswith("frozen: "))
     assert "against none: FixMatch" in verdict
     assert "against oracle" not in verdict  # a bound, not a control
+
+
+def test_recipes_stand_beside_what_learns_from_the_same_examples(tmp_path: Path) -> None:
+    table = reproduce("recipes", tmp_path / "out", seeds=1, workers=1)
+    simple = {each.name: 100 * each.metrics["test"]["accuracy"] for each in yardsticks(load("digits", train=300))}
+    assert {c.row.partition(": ")[2]: c.ours for c in table.cells if c.column == "test, %"} == pytest.approx(
+        simple | {"long": next(c.ours for c in table.cells if c.column == "test, %")}, abs=1e-3
+    )
+    assert {c.column for c in table.cells} == {"training, %", "test, %", "CPU seconds"}
+    gained = reproduce("recipes-pretrained", tmp_path / "more", seeds=1, workers=1).cells
+    first, second, gain = (c.ours for c in gained if c.column == "test, %")
+    assert gain == pytest.approx(second - first, abs=1e-3)
 
 
 def test_the_thesis_difference_is_paired_by_seed(tmp_path: Path) -> None:

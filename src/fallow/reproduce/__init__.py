@@ -81,4 +81,6 @@ TABLES: dict[str, Entry] = {
     "l2f-cifarfs": Entry("fewshot_images", "L2F, table B", "the same on CIFAR-FS, scaled down", 90),
     "l2f-leo": Entry("l2f_leo", "L2F, section E.1", "LEO alone and with L2F, on CIFAR-FS, scaled down", 30),
     "omniglot-5way": Entry("fewshot_images", "Omniglot", "MAML, L2F, controls, prototypes, 5-way 1-shot", 60),
+    "recipes": Entry("recipes", "The recipes", "training with default settings beside learners of seconds", 30),
+    "recipes-pretrained": Entry("recipes", "The recipes", "a head on pretrained features, and fine-tuning", 10),
 }
