@@ -9,9 +9,9 @@ python docs/evidence/build.py add FOLDER … --measured 'commit 1fd46eb'      wh
 python docs/evidence/build.py add FOLDER …           of `--seed 2 --seeds 1`, where seeds 0 and 1 are here: pooled
 python docs/evidence/build.py add atlas              the rows that `fallow atlas` left, then the page
 
-A section is Markdown with {{table NAME}}, {{comparison NAME}}, {{claims PAPER}}, {{verdicts}}, {{without}}, {{atlas}},
-{{counted METHOD}} or {{unfitted}} where something made from the files belongs; a table that no section names comes at
-the end. No table of the page is written by hand.
+A section is Markdown with {{table NAME}}, {{comparison NAME}}, {{claims PAPER}}, {{verdicts}}, {{short}}, {{without}},
+{{atlas}}, {{counted METHOD}} or {{unfitted}} where something made from the files belongs; a table that no section names
+comes at the end. No table of the page is written by hand.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def page() -> str:
         "comparison": _comparison,
         "claims": _claims,
         "verdicts": _verdicts,
+        "short": _short,
         "without": _without,
         "atlas": _atlas,
         "counted": _counted,
@@ -187,6 +188,24 @@ def _verdicts() -> str:
     whole = sum(counts.values(), Counter())
     lines.append(f"| all | {' | '.join(str(whole[v]) for v in VERDICTS)} | {whole.total()} |")
     return "\n".join(lines)
+
+
+def _short() -> str:
+    """What holds, and what has another explanation, a line each."""
+    said = {
+        "holds": "**What holds here:**",
+        "explained by": "**Where a control explains what is seen, whether the effect appears or not:**",
+    }
+    lines = []
+    for verdict, head in said.items():
+        found = [claim for claim in claims()["claim"] if claim["verdict"] == verdict]
+        lines += [head, ""]
+        for claim in found:
+            why = re.split(r"[.;:] |, for example|$", claim["why"], maxsplit=1)[0] if verdict != "holds" else ""
+            place = f"{claim['paper']}, {_where(claim['where'])}"
+            lines.append(f"- {place}: {claim['claim'].rstrip('.')}{f' (explained by {why})' if why else ''}.")
+        lines.append("")
+    return "\n".join(lines).rstrip()
 
 
 def _without() -> str:
