@@ -132,6 +132,28 @@ def test_meta_gradients_equal_the_naive_loop(method: str, problem: str, order: i
     assert any(g.abs().max() > 1e-3 for g in right)
 
 
+class Added(nn.Module):
+    """Its weights are the sum of two, whose gradients are one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = (nn.Parameter(torch.randn(1, 6)) for _ in range(2))
+        self.head = nn.Linear(6, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(x @ (self.a + self.b)))
+
+
+@pytest.mark.parametrize("execution", ["vmap", "loop"])
+@pytest.mark.parametrize("pieces", [[], [ANIL()]], ids=["maml", "anil"])
+def test_parameters_that_are_added_have_gradients_of_their_own(pieces: list[Piece], execution: str) -> None:
+    _, batch = curves()
+    learner = Learner(Added().double(), functional.mse_loss, steps=STEPS, rate=RATE, pieces=pieces)
+    found = gradients(learner, batch, execution, 1, None)
+    for a, b in zip(found, reference(learner, batch, 1, None), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+
+
 def test_a_modulated_network_is_the_network_with_its_layers_scaled_and_shifted() -> None:
     """FiLM as the paper writes it, on what the layers give, against the same on the parameters."""
     model, (x, y, *_) = curves()
@@ -336,6 +358,18 @@ def test_a_norm_belongs_to_the_layer_before_it() -> None:
     assert owners(model, "layer", True) == dict.fromkeys(
         ("0.weight", "0.bias", "1.weight", "1.bias"), 0
     ) | dict.fromkeys(("5.weight", "5.bias"), 1)
+
+
+def test_tied_weights_have_one_gamma_and_cannot_be_modulated_twice() -> None:
+    model = nn.Sequential(nn.Linear(1, 4), nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 1))
+    model[2].weight = model[1].weight
+    assert owners(model, "layer", norms=True)["1.weight"] == 1
+    assert list(owners(model, "tensor", norms=True)) == [name for name, _ in model.named_parameters()]
+    for per in ("layer", "tensor"):
+        learner = Learner(model, functional.mse_loss, steps=1, pieces=[L2F(per=per)])
+        assert learner.adapt(torch.randn(2, 5, 1), torch.randn(2, 5, 1))(torch.zeros(2, 3, 1)).shape == (2, 3, 1)
+    with pytest.raises(fallow.RequestError, match="cannot modulate '2'"):
+        Learner(model, functional.mse_loss, steps=1, pieces=[MuMoMAML()])
 
 
 def test_step_weights_sum_to_one_and_end_with_the_last() -> None:

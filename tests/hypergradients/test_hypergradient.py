@@ -130,6 +130,20 @@ def test_one_decay_may_have_several_owners(net: Net) -> None:
         SquaredDecay(raw, [0, 0, 0, 0])
 
 
+def test_hyperparameters_that_are_added_or_summed_have_the_gradients_of_one() -> None:
+    """Autograd gives terms of a sum one tensor as gradient, or one number spread over many places."""
+    w = torch.tensor([0.5, 0.3], dtype=torch.float64, requires_grad=True)
+    knobs = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.2, 0.3, [0.1, 0.4])]
+    first, second, many = knobs
+
+    def train_loss() -> Tensor:  # w* = 1 / (1 + d), d the sum of all
+        return ((w - 1) ** 2 + (first + second + many.sum()) * w**2).sum()
+
+    minimise(train_loss, [w])
+    gradients, _ = hypergradient(train_loss, lambda: (w**2).sum(), [w], knobs, Exact(damping=0.0))
+    assert joined(gradients).tolist() == pytest.approx([-4 * 2.0**-3] * 4)  # of 2 / (1 + d)², at d = 1
+
+
 # ---- ways to give the losses ---------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.adaptation.objective import Params
-from fallow.weights.layers import is_norm, layers
+from fallow.weights.layers import is_norm, join, layers
 
 GRANULARITIES = ("layer", "tensor")
 
@@ -55,10 +55,10 @@ def owners(model: nn.Module, per: str, norms: bool) -> dict[str, int]:
     """
     owner: dict[str, int] = {}
     count = 0
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}  # a tied one by its first name alone
     for path, module in layers(model).items():
         normalises = is_norm(module)
-        names = [f"{path}.{name}" if path else name for name, p in module.named_parameters(recurse=False)
-                 if p.requires_grad]  # fmt: skip
+        names = [full for name, _ in module.named_parameters(recurse=False) if (full := join(path, name)) in trained]
         if not names or (normalises and not norms):
             continue
         if per == "tensor":

@@ -76,7 +76,7 @@ class Execution:
             else:
                 loss, trace, found = self.single(meta, one, weights, order)
             if not total:
-                total = [loss, trace, found]
+                total = [loss, trace, [g.clone() for g in found]]  # of a + b, both have the same tensor as gradient
             else:
                 total[0], total[1] = total[0] + loss, total[1] + trace
                 torch._foreach_add_(total[2], found)
@@ -88,7 +88,7 @@ class Execution:
         with torch.enable_grad():
             loss, trace = self.learner.meta_loss(meta, one, weights, order=order, batched=False)
             found = torch.autograd.grad(loss, flat(meta), allow_unused=True, materialize_grads=True)
-        return loss.detach(), trace, [g.clone() if g.is_leaf and g._is_view() else g for g in found]
+        return loss.detach(), trace, list(found)
 
     def compiled(self, batch: Any, weights: Tensor | None, order: int, *, batched: bool) -> Any:
         """Loss and meta-gradient by one compiled function (torch.func: the compiler cannot see autograd's tape)."""

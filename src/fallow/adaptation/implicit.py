@@ -68,4 +68,4 @@ def implicit_gradient(learner: Learner, meta: Meta, task: Any) -> tuple[Tensor, 
             [p for p, _ in pairs], [p for held in meta.values() for p in held.values()], [o for _, o in pairs],
             allow_unused=True, materialize_grads=True,
         )  # fmt: skip
-    return query.detach(), torch.stack([*trace, query.detach()]), [g.contiguous() for g in found]
+    return query.detach(), torch.stack([*trace, query.detach()]), list(found)

@@ -52,11 +52,14 @@ def modulated(model: nn.Module) -> dict[str, int]:
     {'1': 4}
     """
     head = head_of(model, execution_order(model))
+    names = {name for name, _ in model.named_parameters()}
     found: list[tuple[str, int]] = []
     for path, module in layers(model).items():
         weight = getattr(module, "weight", None)
         if path == head or not isinstance(weight, nn.Parameter) or not weight.requires_grad:
             continue
+        if join(path, "weight") not in names:
+            raise RequestError(f"mumomaml cannot modulate {path!r}: its weights are another layer's too")
         if is_norm(module) and found:
             found.pop()
         found.append((path, len(weight)))

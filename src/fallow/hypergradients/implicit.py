@@ -164,7 +164,7 @@ def _difference(direct: Slopes, mixed: Slopes, names: list[str]) -> list[Tensor]
     found: list[Tensor] = []
     for plus, minus, name in zip(direct, mixed, names, strict=True):
         if minus is not None:
-            found.append(minus.neg_() if plus is None else plus - minus)
+            found.append(-minus if plus is None else plus - minus)  # not in place: knobs that are added share theirs
         elif plus is not None:
             found.append(plus)
         else:
