@@ -196,12 +196,27 @@ def test_arrays_are_read_as_everywhere(named: bool) -> None:
         (torch.randn(72), {}, "y has shape \\(72,\\) and type torch.float32: give a class from 0 for each"),
         (["a", "b"] * 36, {"names": ["a", "c"]}, "unknown class in y 'b'"),
         (torch.arange(72) // 6, {"names": ["a"]}, "y holds class 11, and there are 1 names"),
-        (torch.arange(72) // 6, {"splits": {"train": [0, 1, 12]}}, "'train' names class 12: give numbers from 0 to 11"),
+        (
+            torch.arange(72) // 6,
+            {"splits": {"train": [0, 1, 12]}},
+            "names class 12: give names, or numbers from 0 to 11",
+        ),
+        (torch.arange(72) // 6, {"splits": {"train": [0, 1.5]}}, "'train' names class 1.5: give names, or numbers"),
+        (["a", "b"] * 36, {"splits": {"train": ["a", "c"]}}, "'train' names class 'c': give names, or numbers"),
+        (torch.arange(72) // 6, {"splits": {"train": [0, 1], "test": [2, 3, 2]}}, "class '2' is twice in test"),
     ],
 )
 def test_labels_that_are_none_are_said_in_a_line(y: Any, more: dict[str, Any], line: str) -> None:
     with pytest.raises(RequestError, match=line):
         Episodes(x=labelled()[0], y=y, ways=2, shots=1, queries=1, **more)
+
+
+def test_splits_name_classes_as_labels_do() -> None:
+    x, y = labelled()
+    words = np.array([f"cat {chr(97 + i)}" for i in range(12)])
+    by_name = {split: words[list(held)].tolist() for split, held in SPLITS.items()}
+    found = Episodes(x=x, y=words[y], splits=by_name, ways=3, shots=1, queries=2)
+    assert found.describe()["splits"] == {split: sorted(held) for split, held in SPLITS.items()}
 
 
 def test_classes_are_split_by_seed_without_overlap() -> None:

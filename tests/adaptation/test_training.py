@@ -258,6 +258,8 @@ def test_bad_requests_say_what_would_be_right(tasks: Episodes) -> None:
         with_inner("protonet", steps=3)
     with pytest.raises(RequestError, match="iterations is 0"):
         fallow.fewshot(None, CURVES, "maml", iterations=0)
+    with pytest.raises(RequestError, match=r"maml adapts a head with 3 outputs, .* train_ways cannot be 4"):
+        fallow.fewshot(None, tasks.changed(train_ways=4), "maml", **FEW)
 
 
 @pytest.mark.parametrize("execution", ["vmap", "loop"])

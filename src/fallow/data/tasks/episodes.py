@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fallow.base.errors import RequestError, unknown
-from fallow.base.numbers import require_whole
+from fallow.base.numbers import is_whole, require_whole
 from fallow.base.seeds import mix
 from fallow.data.layout import layout, numeric
 from fallow.data.normalise import normalise, statistics
@@ -29,7 +29,7 @@ class Episodes(Tasks):
 
     ``x`` holds the examples (uint8 images or float32), ``y`` their class indices, ``names`` the classes' names. Arrays
     are read as :func:`fallow.fit` reads them, and an array ``y`` may hold the names themselves. ``splits`` maps train,
-    val and test to class indices that do not overlap; None: 64, 16 and 20 % of the classes, drawn by ``seed``.
+    val and test to classes, by index or name, that do not overlap; None: 64, 16 and 20 % of them, drawn by ``seed``.
     With ``rotations`` every image class counts four times, turned by 0, 90, 180 and 270 degrees, as is usual for
     Omniglot. ``train_ways`` lets training have more classes in a task than evaluation.
 
@@ -44,7 +44,7 @@ class Episodes(Tasks):
     x: Tensor
     y: Tensor
     names: Sequence[str] | None = None
-    splits: Mapping[str, Sequence[int]] | None = None
+    splits: Mapping[str, Sequence[int | str]] | None = None
     ways: int = 5
     shots: int = 1
     queries: int = 15
@@ -73,8 +73,7 @@ class Episodes(Tasks):
             raise RequestError(f"examples of shape {self.shape} cannot be turned: rotations need square images")
         self.classes = [str(i + 1) for i in range(self.ways)]
         self.model = self.model or self.recipe.model
-        chosen = dict(self.splits or carve(self.y.unique(), self.seed))
-        check_disjoint(chosen, self.labels)
+        chosen = disjoint(self.splits or carve(self.y.unique(), self.seed), self.labels)
         self.tables = {split: self._table(split, chosen.get(split, ())) for split in SPLITS}
         self.mean, self.std = statistics(self.x[self.tables["train"][0].unique()])
 
@@ -250,20 +249,31 @@ def carve(classes: Tensor, seed: int) -> dict[str, list[int]]:
     }
 
 
-def check_disjoint(splits: Mapping[str, Sequence[int]], names: Sequence[str]) -> None:
-    """A class that is trained on is no new one: overlapping splits are refused."""
+def disjoint(splits: Mapping[str, Sequence[int | str]], names: Sequence[str]) -> dict[str, list[int]]:
+    """The classes of every split, by number. A class that is trained on is no new one: overlaps are refused.
+
+    >>> disjoint({"train": ["cat", 2], "test": ["dog"]}, ["cat", "dog", "fox"])
+    {'train': [0, 2], 'test': [1]}
+    """
+    number = {name: i for i, name in enumerate(names)}
     held: dict[int, str] = {}
+    found: dict[str, list[int]] = {}
     for split, classes in splits.items():
         if split not in SPLITS:
             raise RequestError(f"splits hold {split!r}: give train, val and test")
-        for label in classes:
-            if not 0 <= int(label) < len(names):
-                raise RequestError(f"the split {split!r} names class {label}: give numbers from 0 to {len(names) - 1}")
-            if held.setdefault(int(label), split) != split:
+        found[split] = []
+        for one in classes.tolist() if isinstance(classes, Tensor) else classes:
+            label = number.get(one, -1) if isinstance(one, str) else one
+            if not is_whole(label, 0, len(names) - 1):
                 raise RequestError(
-                    f"class {names[int(label)]!r} is in both {held[int(label)]} and {split}: "
-                    "each class belongs to one split"
+                    f"the split {split!r} names class {one!r}: give names, or numbers from 0 to {len(names) - 1}"
                 )
+            if label in held:
+                where = f"twice in {split}" if held[label] == split else f"in both {held[label]} and {split}"
+                raise RequestError(f"class {names[label]!r} is {where}: each class belongs to one split, once")
+            held[label] = split
+            found[split].append(int(label))
+    return found
 
 
 def turn(x: Tensor, times: Tensor) -> Tensor:

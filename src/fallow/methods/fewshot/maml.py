@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,9 @@ from fallow.core.method import Method, Together
 from fallow.data.tasks.recipe import TaskRecipe
 from fallow.methods.fewshot.fewshot import FewShotMethod
 from fallow.methods.fewshot.piece import Piece
+
+if TYPE_CHECKING:
+    from fallow.problems import Problem
 
 
 @dataclass(eq=False)
@@ -66,6 +69,12 @@ class MAML(FewShotMethod):
         if self.compile and self.batch_norm == "per-step":
             raise RequestError("compile and batch_norm=per-step do not go together: take batch_norm=batch")
         self.pieces: list[Piece] = []
+
+    def refuses(self, problem: Problem) -> str:
+        outputs, ways = problem.target.outputs, getattr(problem.data, "train_ways", None)
+        if ways is not None and ways > outputs:
+            return f"adapts a head with {outputs} outputs, one for each class of a task: train_ways cannot be {ways}"
+        return ""
 
     def settle(self, recipe: TaskRecipe) -> MAML:
         """With what the tasks' recipe says of the inner loop, where nobody has."""
