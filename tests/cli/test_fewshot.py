@@ -95,12 +95,15 @@ def test_images_take_a_process_for_each_core(monkeypatch: pytest.MonkeyPatch) ->
         (["sinusoid", "--data-dir", "nowhere"], "--data-dir nowhere is not a folder"),
         (["mixture:noise=-1"], "noise is -1"),
         (["sinusoid", "--splits", "x.json"], "sinusoid has no classes"),
+        (["few.npz", "--ways", "2", "--splits", "few.json"], "the splits name no classes for test"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_exit_2(
     arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    np.savez("few.npz", x=np.zeros((40, 2)), y=np.arange(40) % 4)
+    Path("few.json").write_text('{"train": [0, 1], "val": [2, 3]}')
     code, said, error = run(monkeypatch, capsys, *arguments)
     assert code == 2
     assert words in error

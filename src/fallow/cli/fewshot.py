@@ -103,6 +103,8 @@ def fewshot(
         tasks, data_dir=data_dir, ways=ways, shots=shots, queries=queries, splits=splits, rotations=rotations,
         size=size, val_tasks=val_tasks, test_tasks=episodes,
     )  # fmt: skip
+    if not loaded.test_tasks:
+        raise RequestError("the splits name no classes for test: the trained model is judged by tasks of these")
     chosen = with_inner(method, steps=steps, rate=rate, compile=compile or None)
     folder = out or free_folder(tasks, method, seed, "fewshot-")
     with working(folder, threads=threads, resumes=AGAIN), Progress() as progress:
