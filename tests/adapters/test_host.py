@@ -339,3 +339,47 @@ def test_a_model_that_does_not_take_the_batches_is_refused() -> None:
     net = torch.nn.Linear(2, 2)
     with pytest.raises(RequestError, match="cannot take"):
         Guest("llf", net, sgd(net.parameters()), batches(), generations=1, epochs=1, steps=3)
+
+
+def test_a_scheduler_made_before_the_guest_meets_the_ascent() -> None:
+    net = network()
+    optimizer = sgd(net.parameters())
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch)
+    loader = batches()
+    guest = Guest("seal:scale=0.5", net, optimizer, loader, generations=2, epochs=4, steps=len(loader))
+    for epoch in range(2 * 4):
+        guest.begin_epoch(epoch)
+        for x, y in loader:
+            optimizer.zero_grad()
+            functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+        scheduler.step()
+        assert [group["lr"] for group in optimizer.param_groups] == [RATE * 0.5 ** (epoch + 1)] * 2
+    guest.end()
+
+
+def test_a_loop_that_is_left_in_the_middle_of_an_ascent_has_its_optimiser_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = network()
+    optimizer, loader = sgd(net.parameters()), batches()
+    options: dict[str, Any] = {"generations": 2, "epochs": 4, "steps": len(loader)}
+    guest = Guest("seal:scale=0.5,decay=false", net, optimizer, loader, **options)
+    before = [{key: group[key] for key in ("lr", "maximize", "weight_decay")} for group in optimizer.param_groups]
+
+    def stop() -> None:
+        assert [group["lr"] for group in optimizer.param_groups] == [RATE * 0.5, RATE]
+        raise KeyboardInterrupt
+
+    for epoch in range(4):
+        guest.begin_epoch(epoch)
+        for x, y in loader:
+            optimizer.zero_grad()
+            functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+    guest.begin_epoch(4)
+    monkeypatch.setattr(guest, "plain_step", stop)
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    guest.leave()
+    held = [{key: value for key, value in group.items() if key in before[0]} for group in optimizer.param_groups]
+    assert held == before
+    assert not any("scale" in group for group in optimizer.param_groups)

@@ -130,3 +130,34 @@ def test_an_optimiser_that_cannot_ascend_is_refused_before_anything_changes():
         ascend(optimizer.param_groups)
     assert "\n" not in str(caught.value)
     assert optimizer.param_groups[0]["lr"] == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda adam: optim.lr_scheduler.LambdaLR(adam, [lambda epoch: 0.5**epoch, lambda epoch: 0.9**epoch]),
+        lambda adam: optim.lr_scheduler.StepLR(adam, 2),
+        lambda adam: optim.lr_scheduler.OneCycleLR(adam, [0.1, 0.2], total_steps=9),  # of as many phases as groups
+        lambda adam: optim.lr_scheduler.CyclicLR(adam, [1e-3, 1e-2], 0.1, step_size_up=3, cycle_momentum=False),
+        lambda adam: optim.lr_scheduler.SequentialLR(
+            adam, [optim.lr_scheduler.LinearLR(adam), optim.lr_scheduler.ExponentialLR(adam, 0.9)], [3]
+        ),
+    ],
+)
+def test_a_scheduler_that_was_made_before_moves_the_new_groups_as_the_old_ones(make) -> None:
+    def rates(split: bool) -> list[dict[str, float]]:
+        net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+        weights, biases = ([p for p in net.parameters() if (p.ndim > 1) == flat] for flat in (True, False))
+        adam = optim.AdamW([{"params": weights, "lr": 0.01}, {"params": biases, "lr": 0.02}])
+        scheduler = make(adam)
+        if split:
+            split_groups(adam, Partition(net, 1))
+        names = {id(parameter): name for name, parameter in net.named_parameters()}
+        found = []
+        for _ in range(7):
+            adam.step()
+            scheduler.step()
+            found.append({names[id(p)]: group["lr"] for group in adam.param_groups for p in group["params"]})
+        return found
+
+    assert rates(split=True) == rates(split=False)

@@ -61,8 +61,8 @@ class Guest(Context):
     Parameters
     ----------
     method : a method or its name with settings; one that decides on batches or on the loss itself is refused.
-    model, optimizer : the host's. ``optimizer.step`` is replaced until :meth:`end`. A scheduler is made after this: it
-        counts parameter groups, which SEAL splits.
+    model, optimizer : the host's. ``optimizer.step`` is replaced until :meth:`end` or :meth:`leave`. A scheduler may be
+        made before this or after it.
     batches : the host's training batches, each of inputs and targets or a mapping with labels, to look at examples by.
     generations, epochs, steps : how many, of how many epochs each, of how many steps of the optimiser each.
     schedule : how the rate moves through a generation (see :class:`fallow.Settings`); None: as the host moves it.
@@ -241,10 +241,15 @@ class Guest(Context):
         self.leave()
 
     def leave(self) -> None:
-        """Give the optimiser back."""
+        """Give the optimiser back, also in the middle: what climbs now descends again."""
         self.optimizer.step = self.plain_step  # type: ignore[method-assign]
         for group in self.optimizer.param_groups:
             group.pop("base_lr", None)  # another guest begins with the rate that it finds
+            group.pop("scale", None)
+            if group["params"] and "maximize" in (given := self.settings_given[id(group["params"][0])]):
+                group["maximize"] = given["maximize"]
+            if "base_decay" in group:
+                group["weight_decay"] = group.pop("base_decay")
 
     # ---- what the method calls --------------------------------------------------------------------
 
@@ -269,9 +274,11 @@ class Guest(Context):
     def rates(self) -> Iterator[None]:
         """After it, every group has the rate that it had before."""
         before = [(group, group["lr"]) for group in self.optimizer.param_groups]
-        yield
-        for group, rate in before:
-            group["lr"] = rate
+        try:
+            yield
+        finally:  # a step that was interrupted must not leave the rate of an ascent behind
+            for group, rate in before:
+                group["lr"] = rate
 
     # ---- checkpoints ------------------------------------------------------------------------------
 

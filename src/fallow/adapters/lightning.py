@@ -17,8 +17,6 @@ from fallow.adapters.host import Guest, accepted, repeats
 from fallow.base.errors import RequestError, unknown
 from fallow.core.method import Method, overrides
 
-LISTS = ("_schedulers", "_milestones")  # of a scheduler, whose length has nothing to do with parameter groups
-
 
 class Fallow(Callback):
     """Trains a LightningModule by one of fallow's methods.
@@ -88,7 +86,6 @@ class Fallow(Callback):
                 f"the module has {len(trainer.optimizers)} optimisers: the method changes the steps of one"
             )
         optimizer = trainer.optimizers[0]
-        groups = {id(p): i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
         assert trainer.max_epochs is not None
         assert trainer.train_dataloader is not None
         self.guest = Guest(
@@ -101,9 +98,6 @@ class Fallow(Callback):
             steps=-(-int(trainer.num_training_batches) // trainer.accumulate_grad_batches),
             **self.options,
         )
-        origins = [groups[id(group["params"][0])] for group in optimizer.param_groups]
-        for config in trainer.lr_scheduler_configs:
-            _follow(config.scheduler, 1 + max(groups.values()), origins)
         if self.guest.watches:
             _watch(self.guest, pl_module)
         pl_module.strict_loading = self.strict
@@ -207,12 +201,3 @@ def _watch(guest: Guest, module: LightningModule) -> None:
         return {**given, "loss": loss} if isinstance(given, Mapping) else loss
 
     module.training_step = training_step  # type: ignore[method-assign]
-
-
-def _follow(scheduler: Any, before: int, origins: list[int]) -> None:
-    """Let a scheduler that counted parameter groups know them all, now that some are split."""
-    for inner in getattr(scheduler, "_schedulers", ()):
-        _follow(inner, before, origins)
-    for name, value in vars(scheduler).items():
-        if isinstance(value, list) and len(value) == before and name not in LISTS:
-            setattr(scheduler, name, [value[i] for i in origins])

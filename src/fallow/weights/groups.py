@@ -12,14 +12,19 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
 from fallow.base.errors import RequestError
 from fallow.weights.optimizer_state import reset_state
 from fallow.weights.partition import Partition
+
+# the lists that torch's schedulers keep with one item per parameter group
+PER_GROUP = ("base_lrs", "_last_lr", "lr_lambdas", "min_lrs", "max_lrs", "base_momentums", "max_momentums")
 
 
 def split_groups(
@@ -29,7 +34,7 @@ def split_groups(
 
     ``sides`` is a partition (``early``, ``late``) or a mapping from names to parameters. Every new group has
     the settings of the one it came from and its side's name as ``group["side"]``; parameters of no side stay
-    together. State is untouched. A learning-rate scheduler counts groups, so make it after this.
+    together. State is untouched. Learning-rate schedulers that were made before go on with the new groups.
     Returns the groups of every side; ``optimizer.load_state_dict`` makes new ones, which another call returns.
     """
     if isinstance(sides, Partition):
@@ -45,7 +50,8 @@ def split_groups(
     if not any(id(parameter) in side_of for group in optimizer.param_groups for parameter in group["params"]):
         raise RequestError("the optimiser trains none of these parameters: split by the model that it was made for")
     groups: list[dict[str, Any]] = []
-    for group in optimizer.param_groups:
+    origins: list[int] = []  # of each new group, the number of the one that it came from
+    for number, group in enumerate(optimizer.param_groups):
         members: dict[str | None, list[int]] = {}
         for i, parameter in enumerate(group["params"]):
             members.setdefault(side_of.get(id(parameter)), []).append(i)
@@ -59,8 +65,25 @@ def split_groups(
             if member_side is not None:
                 part["side"] = member_side
             groups.append(part)
+            origins.append(number)
+    _tell_schedulers(optimizer, origins)
     optimizer.param_groups[:] = groups
     return {side: [group for group in groups if group.get("side") == side] for side in sides}
+
+
+def _tell_schedulers(optimizer: torch.optim.Optimizer, origins: Sequence[int]) -> None:
+    """Let schedulers, which keep lists with one item per group, know the groups that are to come.
+
+    An optimiser does not know its schedulers, so they are looked for among all objects.
+    """
+    count = len(optimizer.param_groups)
+    if len(origins) == count:
+        return
+    for each in gc.get_objects():
+        if issubclass(type(each), LRScheduler) and getattr(each, "optimizer", None) is optimizer:
+            for name in PER_GROUP:
+                if len(value := vars(each).get(name, ())) == count:
+                    setattr(each, name, [value[number] for number in origins])
 
 
 def exempt(optimizer: torch.optim.Optimizer) -> None:
