@@ -63,3 +63,44 @@ def test_classes_that_a_part_lacks_are_said() -> None:
     data = load(((x[:30], y[:30]), (x[30:][few], y[30:][few])))
     assert said(data.notes, "no test examples") == ["'1' has no test examples: scores there do not cover it."]
     assert not said(load((x, y)).notes, "examples: scores")
+
+
+def test_twins_that_coarse_columns_make_are_no_leak(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    coarse = draw.integers(0, 10, (120, 2))
+    rows = "".join(f"{a},{b},{'pq'[int(a + b > 9)]}\n" for a, b in coarse)
+    (tmp_path / "coarse.csv").write_text("a,b,y\n" + rows)
+    assert not said(load(tmp_path / "coarse.csv").notes, "identical")
+    assert len(said(load(tmp_path / "coarse.csv").notes, "so few different values")) == 2
+    fine = np.concatenate([draw.integers(0, 10, (60, 2)), draw.normal(size=(60, 1)).round(3)], 1)
+    twice = "".join(f"{a:g},{b:g},{c},{'pq'[int(a + b > 9)]}\n" for a, b, c in [*fine, *fine])
+    (tmp_path / "twice.csv").write_text("a,b,c,y\n" + twice)
+    assert len(said(load(tmp_path / "twice.csv").notes, "identical")) == 2
+
+
+def test_one_twin_in_fine_columns_is_told_of_by_itself() -> None:
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(40) % 2
+    data = load(((x[:30], y[:30]), (x[29:], y[29:])), val=0)
+    assert said(data.notes, "identical") == [
+        "1 of 11 test examples is in training too, identical to the last bit: its score says nothing about new data; "
+        "leave it out, or keep related examples together (groups)."
+    ]
+
+
+def test_numbers_that_share_an_rmse_unevenly_are_said() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, z = torch.randn(100, 3, generator=draw), torch.randn(100, 2, generator=draw)
+    alike, apart = load((x, z)), load((x, z * torch.tensor([1.0, 50.0])))
+    assert not said(alike.notes, "RMSE")
+    assert len(said(apart.notes, "says most about 'y1': --metric r2")) == 1
+
+
+def test_a_target_over_orders_of_magnitude_is_said() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, z = torch.randn(200, 3, generator=draw), torch.randn(200, generator=draw)
+    assert not said(load((x, z)).notes + load((x, z.exp())).notes, "variance")
+    (positive,) = said(load((x, (3 * z).exp())).notes, "of the variance of 'y'")
+    (signed,) = said(load((x, (3 * z).sinh())).notes, "of the variance of 'y'")
+    assert "logarithm" in positive
+    assert "logarithm" not in signed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,10 +14,13 @@ from torch import Tensor
 
 from fallow.data.content import of_files, of_rows
 from fallow.data.examples import Examples, Files
+from fallow.data.targets import Numbers, Target
 
 WORDS = {"val": "validation", "test": "test"}
+UNLIKELY, RELATED = 0.01, 2  # twins rarer than this by chance are a leak; related columns make them more frequent
 UNEVEN = 3  # the largest class is this many times the smallest
 RARE = 0.05  # a smaller share is named
+FEW, HEAVY = 0.05, 0.9  # such a share of the examples makes up such a share of the variance: RMSE is theirs
 NAMED = 3  # classes at most
 OFTEN = 10  # rows a value, on average, from which on it is no chance that each goes with one answer
 EXACT = 1e-9  # how far a correlation may be from 1, by the rounding of floats
@@ -25,17 +29,44 @@ DIGITS, FLOAT = 12, 1e-12  # after the point at most; by which a float may miss 
 
 
 def leaks(parts: dict[str, Any]) -> list[str]:
-    """A sentence for each of validation and test that shares identical examples with training."""
+    """A sentence for each of validation and test that shares identical examples with training; rows before encoding."""
     found = []
     for key, words in WORDS.items():
         part = parts.get(key)
         if part is not None and (count := shared(parts["train"], part)):
-            are = "are" if count > 1 else "is"
+            one = count == 1
             found.append(
-                f"{count} of {len(part)} {words} examples {are} in training too, identical to the last bit: such "
-                "scores say nothing about new data; leave them out, or keep related examples together (groups)."
+                f"{count} of {len(part)} {words} examples {'equals' if one else 'equal'} a training example in every "
+                "feature, as is to be expected of features with so few different values."
+                if likely(count, parts["train"], part)
+                else f"{count} of {len(part)} {words} examples {'is' if one else 'are'} in training too, identical to "
+                f"the last bit: {'its score says' if one else 'their scores say'} nothing about new data; leave "
+                f"{'it' if one else 'them'} out, or keep related examples together (groups)."
             )
     return found
+
+
+def likely(count: int, train: Any, other: Any) -> bool:
+    """Whether so many twins of training rows are no surprise, as in columns of few different values.
+
+    With independent columns, n and m rows have n·m·Π_j c_j pairs of twins on average, where c_j is the share of pairs
+    of training rows that are alike in column j. Of related columns twice as many are no surprise either.
+
+    >>> coarse, fine = (Examples(torch.arange(24.0)[:, None] % kinds, torch.zeros(24)) for kinds in (6, 24))
+    >>> likely(3, coarse, coarse), likely(3, fine, fine)
+    (True, False)
+    """
+    if not (isinstance(train, Examples) and train.x.ndim == 2 and len(train) > 1):
+        return False  # pictures, signals and texts are not alike by chance
+    pairs = float(len(other) * len(train))
+    for column in train.x.T.numpy(force=True):
+        counts = np.unique(column, return_counts=True)[1].astype(float)
+        pairs *= float(counts @ (counts - 1)) / (len(train) * (len(train) - 1))
+        if pairs < UNLIKELY / RELATED**2:
+            return False
+    from scipy.special import pdtrc
+
+    return bool(pdtrc(count - 1, RELATED * pairs) > UNLIKELY)
 
 
 def shared(train: Any, other: Any) -> int:
@@ -71,6 +102,32 @@ def absent(parts: dict[str, Any], classes: Sequence[str]) -> list[str]:
                 others = f" and {len(lacking) - 1} more classes have" if len(lacking) > 1 else " has"
                 them = "them" if len(lacking) > 1 else "it"
                 found.append(f"{lacking[0]!r}{others} no {words} examples: scores there do not cover {them}.")
+    return found
+
+
+def unlike(target: Target, y: Tensor) -> list[str]:
+    """What to say of numbers whose RMSE is mostly that of one of several, or of few training examples."""
+    if not isinstance(target, Numbers):
+        return []
+    found = []
+    largest, smallest = (pick(range(target.outputs), key=target.std.__getitem__) for pick in (max, min))
+    if target.std[largest] > UNEVEN * target.std[smallest]:
+        big, small = (f"{target.std[place]:.3g} ({target.names[place]!r})" for place in (largest, smallest))
+        found.append(
+            f"RMSE is the mean over {target.outputs} numbers of unlike size, with deviations from {small} to {big}, "
+            f"and says most about {target.names[largest]!r}: --metric r2 counts all alike."
+        )
+    columns = y.double().reshape(len(y), -1).T
+    for name, column in zip(target.names, columns, strict=True):
+        squares = (column - column.mean()).square().sort(descending=True).values
+        few = math.ceil(FEW * len(y))
+        share = float(squares[:few].sum() / squares.sum())
+        if share > HEAVY and len(y) >= 1 / FEW:
+            instead = "its logarithm as the target, or " if bool((column > 0).all()) else ""
+            found.append(
+                f"{few} of {len(y)} training examples make up {100 * share:.0f} % of the variance of {name!r}, so RMSE "
+                f"says little about the others: consider {instead}--metric mae."
+            )
     return found
 
 

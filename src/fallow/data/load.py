@@ -21,7 +21,7 @@ from fallow.data.examples import Data, Examples, Files, digest, equal_channels
 from fallow.data.groups import numbered, read_groups
 from fallow.data.layout import KINDS as LAYOUTS
 from fallow.data.layout import relaid
-from fallow.data.leaks import WORDS, absent, leaks
+from fallow.data.leaks import WORDS, absent, leaks, unlike
 from fallow.data.normalise import SAMPLE, spaced, statistics
 from fallow.data.parts import Parts, Shares, choose, strata_of
 from fallow.data.sources.cifar import cifar, is_cifar
@@ -285,14 +285,14 @@ def _carve(name: str, parts: Parts, cut: Shares) -> Data:
     if own is not None and chosen.own_val is not None:
         val = own.subset(chosen.own_val)
     test = parts.test if chosen.test is None else parts.train.subset(chosen.test)
-    notes = parts.notes + chosen.notes + _straddling(groups)
+    divided = {"train": train, "val": val, "test": test}
+    notes = parts.notes + chosen.notes + _straddling(groups) + leaks(divided)
     table = None
     if parts.table is not None and isinstance(train, Examples):
         table = parts.table.fitted(train.x)
         train = Examples(table.encode(train.x), train.y)
         val, test = (Examples(table.encode(p.x), p.y) if isinstance(p, Examples) else p for p in (val, test))
-    divided = {"train": train, "val": val, "test": test}
-    notes += leaks(divided) + (absent(divided, classes) if classes else [])
+    notes += absent(divided, classes) if classes else []
     if equal_channels(train):
         notes.append("The three channels of every image are equal: the model sees each grey image three times.")
     if isinstance(train, Files):
@@ -304,6 +304,7 @@ def _carve(name: str, parts: Parts, cut: Shares) -> Data:
         shape = tuple(train.x.shape[1:])
     overlap = 0.0 if chosen.test is None else len(chosen.test) / chosen.pool
     fitted = target.fitted(train.y)
+    notes += unlike(fitted, train.y)
     whole = [part if isinstance(part, Files) else digest(part) for part in (parts.train, parts.val, parts.test)]
     texts = isinstance(train, Examples) and train.x.dtype == torch.int8
     scaled = parts.scaled or table is not None or texts  # a table's features are scaled, and texts have no scale

@@ -24,6 +24,7 @@ from fallow.data.examples import Examples
 from fallow.data.groups import numbered, read_groups, unasked
 from fallow.data.layout import layout
 from fallow.data.leaks import telling
+from fallow.data.marks import marks
 from fallow.data.parts import Parts
 from fallow.data.prose import columns_of_texts, nothing_else, said_of, sentences, texts_of
 from fallow.data.sources.places import PART_OF, SPLITS, TABLES
@@ -102,10 +103,13 @@ def table(
             measured = [column for column in columns.columns if not column.categories]
             values = {column.name: numbers(kept[column.name], column.written)[0] for column in measured}
             notes += telling({column.name: kept[column.name] for column in columns.columns}, values, found.y)
+            notes += marks(values)
     if groups is None and "test" not in rows:
         notes += unasked(kept)
     told = {part: (torch.zeros(len(held), 1), found.y[held]) for part, held in rows.items()}
     parts = from_tensors(told, names=found.names, target=found.kind)
+    if parts.target.kind == "numbers":
+        notes += marks(dict(zip(names, found.y.reshape(len(found.rows), -1).T, strict=True)))
     train, val, test = (Examples(x[part], getattr(parts, part).y) if part in rows else None for part in SPLITS)
     assert train is not None
     read = (*names, *(() if texts else kept))
