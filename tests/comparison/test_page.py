@@ -32,7 +32,12 @@ METHODS = {  # mean accuracy, generations, epochs, passes a step
     "lw": (0.962, 4, 16, 1), "seal": (0.957, 4, 16, 1), "sam": (0.955, 1, 32, 2), "mixup": (0.958, 1, 64, 1),
     "dropout": (0.930, 1, 64, 1),
 }  # fmt: skip
-DIGITS = {"sizes": {"train": 1257, "val": 180, "test": 360}, "classes": list("0123456789"), "shape": [1, 8, 8]}
+DIGITS = {
+    "sizes": {"train": 1257, "val": 180, "test": 360},
+    "classes": list("0123456789"),
+    "target": {"kind": "classes", "names": list("0123456789")},
+    "shape": [1, 8, 8],
+}
 ABOUT = About(
     "Which method helps on digits?", "fallow compare digits --seeds 5", {"epochs": 16, "weights": None},
     {"torch": "2.13.0"}, ["2 images could not be read."], "passes", 203.4,
@@ -436,3 +441,9 @@ def test_figures_open_in_a_browser(scheme: str, palette: dict[str, str], usual: 
     page.close()
     for found, wanted in ((ink, palette["ink"]), (ground, palette["paper"])):
         assert found == f"rgb({', '.join(str(int(wanted[i : i + 2], 16)) for i in (1, 3, 5))})"
+
+
+def test_numbers_to_predict_are_no_classes(tmp_path: Path) -> None:
+    numbers = {"classes": ["kilos", "girth"], "target": {"kind": "numbers", "names": ["kilos", "girth"]}, "shape": [3]}
+    page = report(tmp_path, outcomes(tmp_path), DIGITS | numbers)
+    assert "2 numbers to predict, 3." in " ".join(plain(page).split())

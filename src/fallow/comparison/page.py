@@ -18,6 +18,8 @@ from fallow.comparison.findings import LEVEL, Across, Findings, Row, Setting
 from fallow.comparison.race import Runner
 from fallow.comparison.sections import View, asked, section
 from fallow.comparison.tuning import UNTUNED, cost
+from fallow.data.targets import Target
+from fallow.data.understood import wanted
 from fallow.evaluate.statistics import binomial_test
 from fallow.report import words
 from fallow.report.page import Page, Section, environment
@@ -95,7 +97,7 @@ def _page(
 ) -> Page:
     """The sections: those of one setting, or one for each of several; what is said of all; the best model."""
     made = environment(Path(__file__).parent)
-    made.globals |= {"asked": asked, "verdict": verdict, "figure": figure, "figures": figures}
+    made.globals |= {"asked": asked, "verdict": verdict, "figure": figure, "figures": figures, "learned": learned}
     say: Any = made.get_template("page.html.j2").make_module({"about": about, "shown": shown})
     sections = []
     for i, part in enumerate(parts):
@@ -271,6 +273,11 @@ def _why(diagnosis: Diagnosis) -> list[Markup]:
         tag("code", "fallow diagnose"), " measures them in full. The test results are means over all seeds.",
     )  # fmt: skip
     return [quick, *numbers(diagnosis), *pictures(diagnosis)]
+
+
+def learned(described: dict[str, Any]) -> str:
+    """What is learned of a data set that `Data.describe` tells of."""
+    return wanted(Target.of(described["target"]))
 
 
 def _across(across: Across) -> dict[str, Any]:
