@@ -195,6 +195,8 @@ def test_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(RequestError, match="unknown kind"):
         load("notes.txt")
+    with pytest.raises(RequestError, match=r"unknown kind: give a \.npz or \.csv"):
+        load("notes.txt", target="income")
     with pytest.raises(RequestError, match="is a int"):
         load(3)
 

@@ -426,6 +426,17 @@ def test_several_columns_are_predicted_at_once(tmp_path: Path) -> None:
         load(written(tmp_path / "t.csv", ";", **held | {"oedema": [0] * ROWS}), target="oedema,fracture, old")
 
 
+@pytest.mark.parametrize("words", [("no", "yes"), ("False", "True"), ("N", "y")])
+def test_labels_told_by_words(words: tuple[str, str], tmp_path: Path) -> None:
+    given = np.random.default_rng(0).integers(0, 2, (ROWS, 2))
+    told = [[words[i] for i in column] for column in given.T.tolist()]
+    told[0][3] = ""
+    path = written(tmp_path / "t.csv", **columns() | {"oedema": told[0], "fracture": told[1]})
+    data = load(path, target="oedema,fracture", val=0, test=0)
+    assert data.target.kind == "labels"
+    assert data.train.y.tolist() == np.delete(given, 3, 0).tolist()
+
+
 def test_several_labels_in_a_cell(tmp_path: Path) -> None:
     cells = ["red;green", "green | blue", "", "none", "blue", "?"] * 10
     path = written(tmp_path / "t.csv", **columns() | {"tags": cells})
@@ -726,6 +737,19 @@ def test_what_only_resembles_dates_is_a_category(tmp_path: Path) -> None:
         assert data.table.columns[-1].categories == tuple(sorted(names))
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("Doses of May\na,b,y\n1,2,0\n", r"the first line of .* \(Doses of May\) has one cell, and line 2 has 3"),
+        ("a b y\n1 2 0\n3 4 1\n", "one column, 'a b y': .* separate them by commas"),
+    ],
+)
+def test_lines_above_the_names_and_cells_that_blanks_part(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(RequestError, match=says):
+        load(tmp_path / "t.csv", target="y")
+
+
 def test_bad_files(tmp_path: Path) -> None:
     for content, says in (
         ("", "holds no rows"),
@@ -764,6 +788,20 @@ def test_classes_that_differ_in_capitals_are_said(tmp_path: Path) -> None:
     path.write_text("\n\n" + path.read_text())  # empty lines before the names
     said = "'Yes' and 'yes' in 'grade' are treated as two classes: spell them alike if they are one."
     assert said in load(path, target="grade").notes
+
+
+def test_categories_that_differ_in_capitals_are_said(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", **columns() | {"sex": ["Male", "male", "female"] * 20})
+    said = "'Male' and 'male' in 'sex' are treated as two categories: spell them alike if they are one."
+    assert said in load(path, target="price").notes
+
+
+def test_huge_numbers_stay_huge(tmp_path: Path) -> None:
+    far = columns() | {"dose": [1.0, 2.0] * 29 + ["1e25", "-1e25"]}
+    data = load(written(tmp_path / "t.csv", **far), target="price", drop="age,ward", val=0, test=0)
+    assert data.train.x[-2:].tolist() == [[3.0], [-3.0]]  # bent back, and not to the middle
+    with pytest.raises(RequestError, match="row 1 of 'dose' holds '1e39'"):
+        load(written(tmp_path / "t.csv", **columns() | {"dose": ["1e39"] + [1.0, 2.0] * 29 + [1.0]}), target="price")
 
 
 def test_numbers_of_text() -> None:

@@ -99,6 +99,8 @@ def load(
         return source
     tabular = isinstance(source, str | Path) and with_columns(expanded(source))
     if target is not None and target not in TARGETS and not tabular:
+        if isinstance(source, str | Path) and _strange(path := expanded(source)):
+            raise RequestError(f"{path} is of an unknown kind: {KINDS} ({', '.join(BUNDLED)})")
         raise unknown("target", target, TARGETS)
     if _joined(drop).strip(" ,") and not (tabular and expanded(source).is_file()):
         raise RequestError(f"drop={_joined(drop)} is for the columns of tables: leave it out")
@@ -143,6 +145,11 @@ def load(
 def with_columns(path: Path) -> bool:
     """Whether a source has columns, of which one may be named."""
     return path.suffix.lower() in SUFFIXES or (path.is_dir() and is_listed(path))
+
+
+def _strange(path: Path) -> bool:
+    """Whether a file is of a kind that is not read."""
+    return path.is_file() and path.suffix != ".npz" and path.suffix.lower() not in SUFFIXES
 
 
 def _joined(drop: str | Sequence[str]) -> str:
@@ -252,7 +259,7 @@ def read(
         return _as(folder(path, size, strict, groups), as_)
     _refuse_size(size)
     if path.is_file():
-        if path.suffix != ".npz":
+        if _strange(path):
             raise RequestError(f"{path} is of an unknown kind: {KINDS} ({', '.join(BUNDLED)})")
         return npz(path, target, as_, groups)
     if not path.is_dir():

@@ -29,6 +29,8 @@ SAID = 3  # columns that are left out for one reason and named each
 FEW = 20  # rows below which this cannot be told
 NORMAL = 1.349  # quartiles of the normal distribution lie so many deviations apart
 BEND = 3.0  # deviations at which outliers are bent back
+FARTHEST = 1e9  # deviations, beyond which the squares of float32 would leave nothing of them
+LARGEST = float(np.finfo(np.float32).max)
 MINUS = "\N{MINUS SIGN}"  # as word processors and some spreadsheets write it
 MONTH = (
     r"(?:jan(?:uary?)?|feb(?:ruary?)?|mar(?:ch)?|märz?|apr(?:il)?|ma[iy]|jun[ei]?|jul[iy]?|aug(?:ust)?|sept?(?:ember)?"
@@ -144,7 +146,7 @@ class DataTable:
         """The features of rows, float32."""
         numbers = [i for i, column in enumerate(self.columns) if not column.categories]
         median, scale = (torch.tensor([getattr(self.columns[i], key) for i in numbers]) for key in ("median", "scale"))
-        z = ((raw[:, numbers] - median) / scale).nan_to_num()
+        z = ((raw[:, numbers] - median) / scale).nan_to_num().clamp(-FARTHEST, FARTHEST)
         places = [(i, k) for i, column in enumerate(self.columns) for k in range(len(column.categories))]
         chosen = raw[:, [i for i, _ in places]] == torch.tensor([float(k) for _, k in places])
         missing = raw[:, [i for i, column in enumerate(self.columns) if column.gaps]].isnan()
@@ -197,7 +199,7 @@ def numbers(cells: Sequence[str], way: str = "") -> tuple[NDArray[np.float64], l
                 values[i] = float(cells[i].replace(MINUS, "-"))
             except ValueError:
                 wrong.append(i)
-    wrong += np.flatnonzero(np.isinf(values)).tolist()
+    wrong += np.flatnonzero(np.abs(values) > LARGEST).tolist()
     return values, sorted(wrong)
 
 

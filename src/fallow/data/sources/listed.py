@@ -20,7 +20,7 @@ from fallow.data.parts import Parts
 from fallow.data.sources.folder import Found, read_images
 from fallow.data.sources.places import PART_OF, SPLITS, folders_in, printable
 from fallow.data.sources.table import apart, parted, read_cells, written
-from fallow.data.sources.wanted import SEVERAL, coded, columns_named, several_labels
+from fallow.data.sources.wanted import SEVERAL, coded, columns_named, given, several_labels
 from fallow.data.tables import Cells, numbers
 from fallow.data.targets import KINDS
 
@@ -228,6 +228,7 @@ def _answers(
 
 def _labels(path: Path, cells: Cells) -> NDArray[Any]:
     """A column for each label."""
+    cells = {name: given(column) for name, column in cells.items()}
     for name, column in cells.items():
         for row, cell in enumerate(column, 1):
             if cell.strip() not in ("0", "1"):

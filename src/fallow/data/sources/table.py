@@ -28,7 +28,7 @@ from fallow.data.marks import marks
 from fallow.data.parts import Parts
 from fallow.data.prose import columns_of_texts, nothing_else, said_of, sentences, texts_of
 from fallow.data.sources.places import PART_OF, SPLITS, TABLES
-from fallow.data.sources.wanted import SEVERAL, answers, columns_named, to_predict
+from fallow.data.sources.wanted import SEVERAL, alike, answers, columns_named, to_predict
 from fallow.data.tables import GAPS, MOSTLY, VALUES, Cells, DataTable, lone_mark, numbers, present, row_numbers
 from fallow.data.texts import as_bytes
 from fallow.data.written import CANDIDATE, PERCENT, decimal, ways
@@ -104,6 +104,8 @@ def table(
             values = {column.name: numbers(kept[column.name], column.written)[0] for column in measured}
             notes += telling({column.name: kept[column.name] for column in columns.columns}, values, found.y)
             notes += marks(values)
+            for column in columns.columns:
+                notes += alike(column.name, column.categories, "categories")
     if groups is None and "test" not in rows:
         notes += unasked(kept)
     told = {part: (torch.zeros(len(held), 1), found.y[held]) for part, held in rows.items()}
@@ -239,6 +241,11 @@ def _csv(path: Path) -> Sheet:
     rows = [row for _, row in found]
     head = [name.strip() for name in rows[0]]
     for number, row in found:
+        if len(row) > len(head) == 1:
+            raise RequestError(
+                f"the first line of {path} ({rows[0][0]}) has one cell, and line {number} has {len(row)}: "
+                "let the file begin with the line of names"
+            )
         if len(row) != len(head):
             raise RequestError(f"line {number} of {path} has {len(row)} values for {len(head)} columns: correct it")
     columns = list(map(list, zip(*rows[1:], strict=True))) or [[] for _ in head]

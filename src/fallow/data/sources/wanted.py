@@ -21,6 +21,7 @@ from fallow.data.written import plain
 TARGETS = ("target", "label", "class", "y")  # what the column to predict is often called
 SPLIT = 3  # examples of a class, for training, validation and test
 LISTED = 30  # names of columns in an error
+ANSWERS = (("no", "yes"), ("false", "true"), ("n", "y"), ("f", "t"))  # that a label is given, not or so
 SEVERAL = ";|"  # between the labels of one cell
 LARGE = 2**53  # from here on, floats merge whole numbers
 PADDED = re.compile(r"[-+]?0\d.*")  # 007
@@ -38,6 +39,12 @@ class Answers(NamedTuple):
 
 def to_predict(cells: Cells, asked: str | None, path: Path) -> tuple[list[str], str | None]:
     """The columns to predict, mostly one, and the kind of target where it is said."""
+    if len(cells) == 1:
+        only = next(iter(cells))
+        raise RequestError(
+            f"{path} has one column, {only!r}: give another to learn from, and separate them by commas, semicolons or "
+            "tabs"
+        )
     if asked is not None:
         stem, colon, last = asked.rpartition(":")
         said = last if colon and last in KINDS and asked not in cells else None
@@ -105,17 +112,32 @@ def answers(path: Path, columns: Cells, kind: str | None, how: dict[str, str]) -
 
 def _side_by_side(columns: Cells, kind: str | None, how: dict[str, str]) -> Answers:
     """Several columns: a label each, where all are 0 and 1, or a number each, of the rows that have all of them."""
-    read = {name: numbers(column, how[name]) for name, column in columns.items()}
+    read = {name: numbers(given(column), how[name]) for name, column in columns.items()}
     for name, (_, wrong) in read.items():
         if wrong or kind not in (None, "labels", "numbers"):
             what = f"row {wrong[0] + 1} of {name!r} holds {columns[name][wrong[0]]!r}" if wrong else f"not {kind}"
-            raise RequestError(f"several columns are predicted as labels, each 0 or 1, or as numbers: {what}; name one")
+            raise RequestError(
+                f"several columns are predicted as labels, each 0 or 1 (or no, yes), or as numbers: {what}; name one"
+            )
     y = np.stack([values for values, _ in read.values()], 1)
     rows = np.flatnonzero(~np.isnan(y).any(1)).tolist()
     if not rows:
         raise RequestError(f"no row has all of {', '.join(map(repr, columns))}: predict them one by one")
     kind = kind or ("labels" if np.isin(y[rows], (0, 1)).all() else "numbers")
     return Answers(y[rows], rows, kind, list(columns), [])
+
+
+def given(column: Sequence[str]) -> Sequence[str]:
+    """Zeros and ones for a label that is told by no and yes, or false and true; other columns as they are.
+
+    >>> given(["True", "False", ""]), given(["yes", "1"])
+    (['1', '0', ''], ['yes', '1'])
+    """
+    words = {cell.strip().lower() for cell in column} - GAPS
+    pair = next((pair for pair in ANSWERS if words and words <= set(pair)), None)
+    if pair is None:
+        return column
+    return [str(pair.index(word)) if (word := cell.strip().lower()) in pair else cell for cell in column]
 
 
 def _labelled(name: str, column: Sequence[str], kind: str | None) -> tuple[Answers, set[str]] | None:
@@ -188,7 +210,7 @@ def coded(cells: Sequence[str], y: NDArray[Any], way: str) -> str:
     return ""
 
 
-def alike(name: str, classes: list[str]) -> list[str]:
+def alike(name: str, classes: Sequence[str], what: str = "classes") -> list[str]:
     """Says when names of classes differ in nothing but capitals, spaces or code points, or in how a number is written.
 
     >>> alike("animals", ["Cat ", "cat", "dog"])
@@ -199,7 +221,7 @@ def alike(name: str, classes: list[str]) -> list[str]:
         letters = " ".join(normalize("NFKC", each).casefold().split()) if len(each) > 1 else each  # A is not a
         found.setdefault(value if abs(value) < LARGE else letters, []).append(each)
     return [
-        f"{' and '.join(map(repr, some))} in {name!r} are treated as {'two' if len(some) == 2 else len(some)} classes: "
+        f"{' and '.join(map(repr, some))} in {name!r} are treated as {'two' if len(some) == 2 else len(some)} {what}: "
         "spell them alike if they are one."
         for some in found.values()
         if len(some) > 1
