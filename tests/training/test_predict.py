@@ -160,6 +160,17 @@ def test_a_data_frame_is_read_by_its_names(tmp_path: Path) -> None:
             predictor(strange)
 
 
+def test_numbers_of_a_data_frame_need_no_reading(tmp_path: Path) -> None:
+    """1.125 is no thousand and a half, though the file of training would have had it so."""
+    dose = (np.arange(80) % 8 + 1.125).tolist()
+    rows = "".join(f"{value:.3f};{'ny'[value > 5]}\n".replace(".", ",") for value in dose)
+    (tmp_path / "t.csv").write_text("dose;y\n" + rows)
+    fallow.fit("mlp:hidden=4", tmp_path / "t.csv", target="y", out=tmp_path / "r", **(HOW | {"epochs": 1}))
+    predictor = Predictor(tmp_path / "r")
+    found, expected = (predictor(rows) for rows in (Frame(dose=np.array(dose)), tmp_path / "t.csv"))
+    assert [p.confidence for p in found] == [p.confidence for p in expected]
+
+
 def test_more_outputs_than_classes_are_never_the_answer(tmp_path: Path) -> None:
     x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
     net = nn.Linear(4, 3)

@@ -21,6 +21,7 @@ from fallow.data.layout import numeric
 from fallow.data.scales import as_trained
 from fallow.data.tables import DataTable
 from fallow.data.targets import Target
+from fallow.data.written import COMMA
 from fallow.models.reading import Reading
 from fallow.models.scaled import Scaled
 from fallow.models.yardsticks import rebuilt
@@ -158,7 +159,11 @@ class Predictor:
         """The rows of a DataFrame, or a Series: of a table, what its columns of these names hold."""
         if self.table is None or not hasattr(frame, "columns"):
             return frame.to_numpy()
-        cells = {str(name): [_written(value) for value in frame[name].tolist()] for name in frame.columns}
+        ways = {column.name: column.written for column in self.table.columns}
+        cells = {
+            str(name): [_written(value, ways.get(str(name), "")) for value in frame[name].tolist()]
+            for name in frame.columns
+        }
         return self.table.encode(self.table.raw(cells, "the DataFrame"))
 
     def _say(self, decoded: Tensor) -> tuple[Any, float | None]:
@@ -184,9 +189,11 @@ class Predictor:
             as_trained(x, mean.cpu(), std.cpu(), self.pictures)
 
 
-def _written(value: Any) -> str:
-    """A cell as a file would have it; one that lacks a value is empty."""
-    return "" if lacking(value) else str(value)
+def _written(value: Any, way: str) -> str:
+    """A cell as the file of training would have it; one that lacks a value is empty."""
+    if lacking(value):
+        return ""
+    return str(value).replace(".", ",") if isinstance(value, float) and way.startswith(COMMA) else str(value)
 
 
 def _learner(kept: Any, file: Path) -> nn.Module:
