@@ -386,8 +386,35 @@ def test_what_could_be_seen_is_that_of_the_undecided_methods() -> None:
     setting = judged(NORMAL, LONG, runs("llf", 0.93), noisy("ema"), runs("lw", 0.85))
     against = setting.row("ema").to_control
     assert against is not None
-    assert setting.smallest == against.difference.smallest
-    assert judged(NORMAL, LONG).smallest is None
+    assert setting.smallest == [against.difference.smallest]
+    assert judged(NORMAL, LONG).smallest == []
+
+
+def test_what_could_be_seen_differs_between_methods_and_the_sentence_says_so() -> None:
+    wilder = [replace(o, method="swa", test=0.9 + 3 * ((o.test or 0.0) - 0.9)) for o in noisy("ema")]
+    setting = judged(NORMAL, LONG, noisy("ema"), wilder)
+    least, most = (setting.row(method).to_control for method in ("ema", "swa"))
+    assert least is not None
+    assert most is not None
+    assert setting.smallest == [least.difference.smallest, most.difference.smallest]
+    span = f"{100 * least.difference.smallest:.1f} to {100 * most.difference.smallest:.1f} points"
+    assert f"(differences below {span}, by method, would likely go unseen)" in Findings([setting], None, None).sentence
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_the_interval_of_a_difference_ends_where_differences_do(higher: bool) -> None:
+    """Two shares differ by 100 points at most, whatever Student's distribution says of few and unlike seeds."""
+    wild = [replace(o, test=a) for o, a in zip(runs("swa", 0.9), (0.0, 1.0, 0.1, 1.0, 0.3), strict=True)]
+    metric = replace(CLASSES["accuracy"], higher=higher)
+    row = judge([*NORMAL, *LONG, *wild], DESCRIBED, 0.3, "passes", metric, RULES).row("swa")
+    for against in (row.to_control, row.to_normal):
+        assert against is not None
+        assert against.difference.low == -1
+    assert row.standing is not None
+    assert row.standing.against["long"].low == -1
+    unbounded = judge([*NORMAL, *LONG, *wild], DESCRIBED, 0.3, "passes", NUMBERS["rmse"], RULES).row("swa")
+    assert unbounded.to_control is not None
+    assert unbounded.to_control.difference.low < -1
 
 
 def test_a_few_settings_have_no_tree() -> None:

@@ -144,13 +144,13 @@ class Setting:
         return next(row for row in self.rows if row.method == method)
 
     @property
-    def smallest(self) -> float | None:
-        """The smallest difference that would likely have been seen: the median over the methods that are undecided."""
-        found = [
-            row.to_control.difference.smallest for row in self.rows if row.to_control and row.verdict == "undecided"
-            and not plain(row.method)
-        ]  # fmt: skip
-        return statistics.median(found) if found else None
+    def smallest(self) -> list[float]:
+        """The smallest difference that would likely have been seen of each method that is undecided, in order."""
+        return sorted(
+            row.to_control.difference.smallest
+            for row in self.rows
+            if row.to_control and row.verdict == "undecided" and not plain(row.method)
+        )
 
 
 @dataclass
@@ -269,14 +269,21 @@ def _clipped(found: Estimate, metric: Metric) -> Estimate:
 
 def _in_direction(place: Standing | None, metric: Metric) -> Standing | None:
     """A standing with its differences in the metric's own direction: a race takes larger for better."""
-    if place is None or metric.higher:
+    if place is None:
         return place
-    turned = {name: Estimate(-d.mean, _minus(d.high), _minus(d.low)) for name, d in place.against.items()}
-    return dataclasses.replace(place, against=turned)
+    return dataclasses.replace(place, against={name: _turned(d, metric) for name, d in place.against.items()})
 
 
-def _minus(value: float | None) -> float | None:
-    return None if value is None else -value
+def _turned(difference: Estimate, metric: Metric) -> Estimate:
+    """A difference in the metric's own direction, its interval no longer than differences can be.
+
+    The first looks ask for so much that Student's interval may go beyond.
+    """
+    mean, low, high = difference
+    if low is None or high is None:
+        return Estimate(mean if metric.higher else -mean, low, high)
+    low, high = max(low, -_span(metric)), min(high, _span(metric))
+    return Estimate(mean, low, high) if metric.higher else Estimate(-mean, -high, -low)
 
 
 def _against(
@@ -292,16 +299,14 @@ def _against(
     found = repeated_interval(d, race.looks, race.overlap, grain=race.grain)
     if not found.mean.size:
         return None
-    mean, low, high = (float(each[-1]) for each in found)
-    if not metric.higher:
-        mean, low, high = -mean, -high, -low
+    turned = _turned(Estimate(*(float(each[-1]) for each in found)), metric)
     p = float(sequential_p(d, race.looks, race.overlap, grain=race.grain)[-1])
     look = race.looks[found.mean.size - 1]
     spread = max(float(d[:look].std(ddof=1)), race.grain / math.sqrt(6))
     level = LEVEL / (race.questions(method) if place is not None else 1)
     smallest = min(spread * visible(look, race.looks, race.overlap, level=level), _span(metric))
     verdict = place.verdict if place is not None else "undecided"
-    return Against(other, Difference(mean, low, high, p, smallest), place.p if place is not None else None, verdict)
+    return Against(other, Difference(*turned, p, smallest), place.p if place is not None else None, verdict)
 
 
 def _span(metric: Metric) -> float:
@@ -391,12 +396,14 @@ def _sentence(setting: Setting, several: bool) -> str:
 
 def _unseen(setting: Setting) -> str:
     """What could not have been seen of the methods that are undecided."""
-    smallest, first = setting.smallest, setting.race.looks[0]
-    if smallest is None:
-        return f"nothing can be judged before {first} seeds"
-    if smallest >= _span(setting.metric):
+    if not setting.smallest:
+        return f"nothing can be judged before {setting.race.looks[0]} seeds"
+    if setting.smallest[0] >= _span(setting.metric):
         return "with so few seeds nothing can be judged"
-    return f"a difference below {_size(setting.metric, smallest)} would likely go unseen"
+    least, most = (_size(setting.metric, setting.smallest[end]) for end in (0, -1))
+    if least == most:
+        return f"a difference below {most} would likely go unseen"
+    return f"differences below {least.removesuffix(' points')} to {most}, by method, would likely go unseen"
 
 
 def _gain(row: Row, metric: Metric) -> str:

@@ -65,12 +65,12 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def points(difference: float, digits: int = 1) -> str:
-    """A difference in percentage points, with its sign.
+    """A difference in percentage points, with its sign; an interval's end beyond what it can be stops there.
 
-    >>> points(-0.0123), points(0.004), points(-0.0001)
-    ('−1.2', '+0.4', '0.0')
+    >>> points(-0.0123), points(0.004), points(-0.0001), points(1.5)
+    ('−1.2', '+0.4', '0.0', '+100.0')
     """
-    text = f"{100 * difference:+.{digits}f}"
+    text = f"{100 * min(1.0, max(-1.0, difference)):+.{digits}f}"
     return text[1:] if float(text) == 0 else text.replace("-", MINUS)
 
 
