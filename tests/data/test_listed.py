@@ -284,6 +284,11 @@ def test_masks_of_another_size_or_none(tmp_path: Path) -> None:
     (root / "masks" / "3.png").unlink()
     with pytest.raises(RequestError, match=r"3.png has no mask"):
         load(root)
+    for mask in (root / "masks").iterdir():
+        mask.unlink()
+    (root / "masks" / "0.txt").write_text("0 0.5 0.5 0.2 0.2")  # YOLO's boxes
+    with pytest.raises(RequestError, match=r"masks holds texts and no masks, .* not boxes"):
+        load(root)
 
 
 @pytest.mark.parametrize("inner", [False, True])

@@ -478,8 +478,33 @@ def test_what_lies_beside_is_said(tmp_path: Path) -> None:
         write_folder(tmp_path / part)
     Image.fromarray(pixels(9, 7, 3)).save(tmp_path / "train" / "loose.png")
     notes = load(tmp_path).notes
-    assert "Ignored beside train/, test/: eval." in notes
+    assert "Ignored beside train/, test/: eval (fallow reads what is called val/)." in notes
     assert "1 image in train ignored: in no class folder." in notes
+
+
+def test_annotations_and_tables_are_no_class_folders(tmp_path: Path) -> None:
+    write_images(tmp_path / "voc" / "JPEGImages")
+    (tmp_path / "voc" / "Annotations").mkdir()
+    (tmp_path / "voc" / "Annotations" / "0.xml").write_text("<annotation/>")
+    with pytest.raises(RequestError, match=r"images and annotations \(Annotations/\): .* not boxes"):
+        load(tmp_path / "voc")
+    write_images(tmp_path / "listed" / "images")
+    (tmp_path / "listed" / "annotations.csv").write_text("file,label\n0.png,a\n1.png,b\n")
+    with pytest.raises(RequestError, match=r"single class folder, images: .* name a table, as in .*annotations.csv"):
+        load(tmp_path / "listed")
+
+
+def test_images_that_their_transparency_leaves_blank_are_said(tmp_path: Path) -> None:
+    """White drawings on nothing, as icons are."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for i in range(4):
+            drawing = np.full((8, 8, 4), 255, np.uint8)
+            drawing[..., 3] = pixels(8, 8)
+            drawing[..., :3] = 0 if name == "b" else 255
+            Image.fromarray(drawing).save(tmp_path / name / f"{i}.png")
+    (said,) = (note for note in load(tmp_path, val=0, test=0).notes if "transparency" in note)
+    assert said.startswith("4 of 8 images are blank now that their transparency is laid on white")
 
 
 def test_of_several_frames_the_first_is_taken_and_said(tmp_path: Path) -> None:
@@ -604,6 +629,7 @@ def write_images(place: Path, n: int = 4) -> None:
         ("Train_data/a Train_data/b", "holds Train_data: these look like parts"),
         ("val/a val/b test/a test/b", "holds test, val: these look like parts, not classes"),
         ("train test", "holds test, train: these look like parts"),  # without class folders
+        ("train2017 val2017", "holds train2017, val2017: these look like parts"),  # COCO's
         ("cat/train cat/test dog/train dog/test", r"cat holds parts, train/ and test/: put them first, train/cat"),
         ("trainval/a trainval/b test/a test/b", "holds test, trainval: these look like parts"),
         ("fold1/a fold1/b fold2/a fold2/b fold_3/a fold_3/b", "holds fold1, fold2, fold_3: these look like parts"),

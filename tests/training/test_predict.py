@@ -37,6 +37,13 @@ def predictor(images: Path, tmp_path: Path) -> Predictor:
     return Predictor(tmp_path / "run")
 
 
+def test_which_of_several_arrays_is_predicted_is_said(predictor: Predictor, tmp_path: Path) -> None:
+    x = np.arange(6 * 64, dtype=np.uint8).reshape(6, 8, 8)
+    np.savez(tmp_path / "parts.npz", x_train=x, y_train=np.arange(6), x_test=x[:2], y_test=np.arange(2))
+    with pytest.warns(UserWarning, match=r"of .*parts.npz only x_test is predicted, not x_train"):
+        assert len(predictor(tmp_path / "parts.npz")) == 2
+
+
 def test_folders_arrays_and_bad_files(predictor: Predictor, images: Path, tmp_path: Path) -> None:
     found = predictor(images)
     assert [p.name for p in found] == sorted(str(path) for path in images.rglob("*.png"))

@@ -275,15 +275,21 @@ def _in_direction(place: Standing | None, metric: Metric) -> Standing | None:
 
 
 def _turned(difference: Estimate, metric: Metric) -> Estimate:
-    """A difference in the metric's own direction, its interval no longer than differences can be.
-
-    The first looks ask for so much that Student's interval may go beyond.
-    """
     mean, low, high = difference
-    if low is None or high is None:
-        return Estimate(mean if metric.higher else -mean, low, high)
-    low, high = max(low, -_span(metric)), min(high, _span(metric))
-    return Estimate(mean, low, high) if metric.higher else Estimate(-mean, -high, -low)
+    if low is not None and high is not None:
+        low, high = _possible(low, high, metric)
+    if metric.higher:
+        return Estimate(mean, low, high)
+    return Estimate(-mean, _minus(high), _minus(low))
+
+
+def _possible(low: float, high: float, metric: Metric) -> tuple[float, float]:
+    """No difference is larger than its metric has room for; the first looks ask for intervals that would go beyond."""
+    return max(low, -_span(metric)), min(high, _span(metric))
+
+
+def _minus(value: float | None) -> float | None:
+    return None if value is None else -value
 
 
 def _against(
@@ -299,14 +305,17 @@ def _against(
     found = repeated_interval(d, race.looks, race.overlap, grain=race.grain)
     if not found.mean.size:
         return None
-    turned = _turned(Estimate(*(float(each[-1]) for each in found)), metric)
+    mean, low, high = (float(each[-1]) for each in found)
+    if not metric.higher:
+        mean, low, high = -mean, -high, -low
+    low, high = _possible(low, high, metric)
     p = float(sequential_p(d, race.looks, race.overlap, grain=race.grain)[-1])
     look = race.looks[found.mean.size - 1]
     spread = max(float(d[:look].std(ddof=1)), race.grain / math.sqrt(6))
     level = LEVEL / (race.questions(method) if place is not None else 1)
     smallest = min(spread * visible(look, race.looks, race.overlap, level=level), _span(metric))
     verdict = place.verdict if place is not None else "undecided"
-    return Against(other, Difference(*turned, p, smallest), place.p if place is not None else None, verdict)
+    return Against(other, Difference(mean, low, high, p, smallest), place.p if place is not None else None, verdict)
 
 
 def _span(metric: Metric) -> float:

@@ -37,7 +37,9 @@ def understand(
     arrays = {part: array_of(y, f"y of {part}", size) for part, y in ys.items()}
     kind = asked or kind_of(arrays["train"], "y of train", size)
     if kind == "classes":
-        classes, indices = index_labels({part: _classes(y, f"y of {part}") for part, y in arrays.items()}, names)
+        given = {part: _classes(y, f"y of {part}") for part, y in arrays.items()}
+        classes, indices = index_labels(given, names)
+        notes += _perhaps_none(np.unique(given["train"]))
         return Classes(classes), indices
     if kind == "dense":
         held = {part: masks(y, f"y of {part}", size) for part, y in arrays.items()}
@@ -170,6 +172,17 @@ def _odd_values(values: NDArray[Any]) -> list[str]:
             "also if it means 'not labelled'; give such pixels a class first."
         )
     return found
+
+
+def _perhaps_none(values: NDArray[Any]) -> list[str]:
+    """What to say of a −1 among classes: it often stands for examples without a label.
+
+    >>> len(_perhaps_none(np.array([-1, 0, 1, 2]))), _perhaps_none(np.array([-1, 0, 1]))
+    (1, [])
+    """
+    if len(values) < 4 or values.dtype.kind not in "iu" or values.tolist() != list(range(-1, len(values) - 1)):
+        return []
+    return [f"y holds −1 beside 0 to {values[-1]}: it is a class like the others; leave out what has no label."]
 
 
 def _whole(y: NDArray[Any], what: str) -> NDArray[Any]:

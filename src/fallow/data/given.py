@@ -286,6 +286,8 @@ def _npz(path: Path) -> Any:
             key = archive.files[0]
         if key is None:
             raise RequestError(f"{path} holds {', '.join(archive.files) or 'nothing'}: name the array of examples x")
+        if others := [found[name] for name in wanted if name in found and found[name] != key]:
+            warnings.warn(f"of {path} only {key} is predicted, not {', '.join(others)}", stacklevel=2)
         return examples_of(path, archive, found, key)
 
 

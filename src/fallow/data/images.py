@@ -24,6 +24,7 @@ class Header(NamedTuple):
     grey: bool
     several: bool  # pages or frames, of which the first is the image
     deep: bool  # 16 bits
+    clear: bool  # partly transparent, perhaps
 
 
 def probe(path: Path) -> Header:
@@ -36,7 +37,11 @@ def probe(path: Path) -> Header:
             width, height = height, width
         deep = image.mode.startswith("I")
         grey = deep or image.mode in ("1", "L", "LA") or (image.mode == "P" and _grey(image.getpalette() or []))
-        return Header((height, width), grey, getattr(image, "is_animated", False), deep)
+        return Header((height, width), grey, getattr(image, "is_animated", False), deep, _clear(image))
+
+
+def _clear(image: Image) -> bool:
+    return image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info
 
 
 def _lies(image: Image) -> bool:
@@ -97,7 +102,7 @@ def _flatten(image: Image, form: str | None) -> Image:
         raise ValueError(FLOATS)
     if image.mode.startswith("I"):  # 16 bits: Pillow would clip at 255 where we want to scale
         return Image.fromarray((np.asarray(image).astype(np.float64) / 257).round().astype(np.uint8))
-    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
+    if _clear(image):
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         return Image.alpha_composite(white, image.convert("RGBA"))
     return image

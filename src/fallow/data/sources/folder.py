@@ -36,7 +36,9 @@ IN_MEMORY = 1 << 30  # bytes of pixels; beyond, files are decoded as they are ne
 DEFAULT_SIZE = 64
 MOST = 0.5  # of an image: where a cut leaves less, it is said
 FAINT = 64  # of 255: what is no brighter has lost most of its 16 bits
+DETECTION = (".json", ".xml")  # in which COCO and VOC keep boxes
 HUGE = "have more pixels than Pillow opens, lest they fill the memory: make them smaller"
+BOXES = "fallow learns classes and masks, not boxes"
 LAYOUT = (
     f"give a folder with one folder of images per class (perhaps below train/ and test/), {KINDS}; or of .npy or .txt"
 )
@@ -105,6 +107,12 @@ def read_images(root: Path, listed: list[Found], size: int | None, strict: bool,
                 f"Images of 16 bits use {100 * (top + 1) / 256:.0f} % of their range, and become bytes of 0 to {top}: "
                 "stretch them first if that is too coarse."
             )
+        clear = torch.tensor([header.clear for header, fine in zip(known, good, strict=True) if fine], dtype=torch.bool)
+        if blank := int((flat := pixels[clear].flatten(1)).eq(flat[:, :1]).all(1).sum()):
+            notes.append(
+                f"{blank} of {len(pixels)} images are blank now that their transparency is laid on white: lay them on "
+                "another colour first if what they show is white."
+            )
     else:
         notes.append("The images are too many for memory: they are decoded as they are needed.")
     if broken:
@@ -124,6 +132,8 @@ def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
         raise RequestError(f"{base} has {images_but}no class folders: {LAYOUT}{aside}{or_table(base)}")
     if len(classes) == 1 and folders_in(only := classes[0]) and not has_images(only):
         raise RequestError(f"{base} holds a single folder, {only.name}, and that holds others: did you mean {only}?")
+    if len(classes) == 1 and part == "train" and (table := or_table(base)):
+        raise RequestError(f"{base} holds a single class folder, {printable(classes[0].name)}: give two or more{table}")
     refuse_parts_below(classes)
     images: dict[str, list[Path]] = {}
     others = strange = 0
@@ -139,6 +149,8 @@ def _list(part: str, base: Path, notes: list[str]) -> list[Found]:
         raise RequestError(f"{base} holds no images: {LAYOUT}")
     for name, paths in images.items():
         if not paths:
+            if any(path.suffix.lower() in DETECTION for path in files_below(base / name)):
+                raise RequestError(f"{base} holds no class folders but images and annotations ({name}/): {BOXES}")
             raise RequestError(
                 f"class {printable(name)!r} in {base} has 0 images: add some ({KINDS}), or remove its folder"
             )

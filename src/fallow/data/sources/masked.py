@@ -11,7 +11,7 @@ from fallow.base.errors import RequestError
 from fallow.data.arrays import from_tensors
 from fallow.data.images import FORMATS, SUFFIXES
 from fallow.data.parts import Parts
-from fallow.data.sources.folder import Found, read_images
+from fallow.data.sources.folder import BOXES, Found, read_images
 from fallow.data.sources.places import folders_in, parts_in
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def _match(images: Path, masks: Path) -> dict[Path, Path]:
     own = {p.stem: p for p in masks.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file()}
     if not paths:
         raise RequestError(f"{images} holds no images: give some, and a mask for each in {masks}")
+    if not own and any(path.suffix == ".txt" for path in masks.iterdir()):
+        raise RequestError(f"{masks} holds texts and no masks, as if for boxes: {BOXES}")
     for path in paths:
         if path.stem not in own:
             raise RequestError(f"{path} has no mask: give {masks / path.stem}.png, or leave the image out")

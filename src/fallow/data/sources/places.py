@@ -74,7 +74,10 @@ def beside(root: Path, places: dict[str, Path], notes: list[str]) -> None:
     """Say which folders lie beside those of the parts."""
     if root not in places.values() and (others := [p.name for p in folders_in(root) if p not in places.values()]):
         known = ", ".join(f"{base.name}/" for base in places.values())
-        notes.append(f"Ignored beside {known}: {', '.join(map(printable, others))}.")
+        like = any((PART_OF.keys() | LIKE_PARTS).intersection(LETTERS.split(name.lower())) for name in others)
+        free = " or ".join(f"{part}/" for part in ("val", "test") if part not in places)
+        use = f" (fallow reads what is called {free})" if like and free else ""
+        notes.append(f"Ignored beside {known}: {', '.join(map(printable, others))}{use}.")
 
 
 def nested(places: dict[str, Path], notes: list[str]) -> None:
@@ -116,7 +119,7 @@ def _like_parts(root: Path) -> list[str]:
     for place in folders_in(root):
         parts = {PART_OF[word] for word in LETTERS.split(place.name.lower()) if word in PART_OF}
         around = bool(folders_in(place)) and not has_images(place)  # it holds the classes
-        if len(parts) == 1 and (around or place.name.lower() in PART_OF):
+        if len(parts) == 1 and (around or LETTERS.sub("", place.name.lower()) in PART_OF):  # train2017 is train
             found[place.name] = parts.pop()
             outer |= around and found[place.name] == "train"
     return list(found) if outer or len(set(found.values())) > 1 else []
