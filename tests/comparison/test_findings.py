@@ -200,7 +200,7 @@ def test_large_numbers_are_written_out() -> None:
     """Prices: no powers of ten in a sentence."""
     every = [replace(o, test=2e6 * (o.test or 0.0)) for o in (*runs("normal", 0.9), *runs("long", 0.9), *noisy("ema"))]
     setting = judge(every, DESCRIBED, 0.0, "passes", NUMBERS["rmse"], RULES)
-    assert re.search(r"a difference below \d{5} would likely", Findings([setting], None, None).sentence)
+    assert re.search(r"a difference below \d{5} may go", Findings([setting], None, None).sentence)
 
 
 def test_gains_that_happen_to_be_equal_are_known_no_better_than_to_an_example() -> None:
@@ -285,6 +285,8 @@ SENTENCES = {
         runs("llf", 0.93, val=0.95), runs("swa", 0.94), runs("lw", 0.85), runs("ema", 0.9), failed("seal"),
     ],
     "no method is shown to beat long, ordinary training of equal compute; llf failed.": [failed("llf")],
+    "llf (+3.0 points) beats long at equal compute; not counted: 1 of 6 runs of llf and 5 of 5 runs of restart, which "
+    "failed.": [runs("llf", 0.93), failed("llf", (5,)), failed("restart")],
 }  # fmt: skip
 
 
@@ -295,6 +297,9 @@ def test_the_sentence(sentence: str) -> None:
 
 def test_the_sentence_in_other_cases() -> None:
     assert found(NORMAL, failed("long"), runs("llf", 0.9)).sentence == (
+        "On data, there is no verdict: all runs of long failed."
+    )
+    assert found(NORMAL, runs("llf", 0.9)).sentence == (
         "On data, there is no verdict yet: no control of equal compute has finished."
     )
     one = [runs(name, 0.9, seeds=(0,)) for name in ("normal", "long", "llf", "ema")]
@@ -303,7 +308,9 @@ def test_the_sentence_in_other_cases() -> None:
         "(nothing can be judged before 4 seeds)."
     )
     unsure = found(NORMAL, LONG, runs("llf", 0.93), noisy("swa")).sentence
-    assert re.fullmatch(r"On data, llf .*; swa is undecided \(a difference below \d\.\d points would .*\)\.", unsure)
+    assert re.fullmatch(
+        r"On data, llf .*; swa is undecided \(a difference below \d\.\d points may go unseen\)\.", unsure
+    )
     wild = [replace(o, test=a) for o, a in zip(runs("swa", 0.9), (0.0, 1.0, 0.1, 1.0, 0.3), strict=True)]
     assert (
         "swa is undecided (with so few seeds nothing can be judged)" in found(NORMAL, LONG, wild, overlap=0.3).sentence
@@ -398,7 +405,7 @@ def test_what_could_be_seen_differs_between_methods_and_the_sentence_says_so() -
     assert most is not None
     assert setting.smallest == [least.difference.smallest, most.difference.smallest]
     span = f"{100 * least.difference.smallest:.1f} to {100 * most.difference.smallest:.1f} points"
-    assert f"(differences below {span}, by method, would likely go unseen)" in Findings([setting], None, None).sentence
+    assert f"(differences below {span}, depending on the method, may go unseen)" in Findings([setting], None, None).sentence
 
 
 @pytest.mark.parametrize("higher", [True, False])

@@ -197,7 +197,7 @@ def test_every_run_may_fail(data: str, tmp_path: Path) -> None:
     assert all(o.reason is not None for o in done.entries.values())
     findings = done.findings()
     assert findings.winner is None
-    assert findings.sentence.endswith("there is no verdict yet: no control of equal compute has finished.")
+    assert findings.sentence.endswith("there is no verdict: all runs of long and restart failed.")
     assert (tmp_path / "out" / "report.html").exists()
     assert json.loads(json.dumps(describe(done, findings)))["winner"] is None
 

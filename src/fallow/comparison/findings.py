@@ -380,7 +380,9 @@ def _design(setting: Setting) -> dict[str, float]:
 def _sentence(setting: Setting, several: bool) -> str:
     where = f"On {setting.data} ({setting.model}), " if several else f"On {setting.data}, "
     if setting.control is None:
-        return where + "there is no verdict yet: no control of equal compute has finished."
+        lost = [row.method for row in setting.rows if row.verdict == "control" and row.failed and not row.scores]
+        why = f": all runs of {listed(lost)} failed" if lost else " yet: no control of equal compute has finished"
+        return f"{where}there is no verdict{why}."
     groups: dict[str, list[str]] = {}
     for row in setting.rows:
         gain = f" ({_gain(row, setting.metric)})" if row.verdict == "better" else ""
@@ -400,6 +402,9 @@ def _sentence(setting: Setting, several: bool) -> str:
         pieces.append(f"{listed(open_)} {_verb(open_, 'is', 'are')} undecided ({_unseen(setting)})")
     if failed := groups.get("failed"):
         pieces.append(f"{listed(failed)} failed")
+    if partly := [row for row in setting.rows if row.failed and row.verdict not in ("failed", "baseline")]:
+        lost = [f"{len(row.failed)} of {len(row.scores) + len(row.failed)} runs of {row.method}" for row in partly]
+        pieces.append(f"not counted: {listed(lost)}, which failed")
     return where + "; ".join(pieces) + "."
 
 
@@ -411,8 +416,8 @@ def _unseen(setting: Setting) -> str:
         return "with so few seeds nothing can be judged"
     least, most = (_size(setting.metric, setting.smallest[end]) for end in (0, -1))
     if least == most:
-        return f"a difference below {most} would likely go unseen"
-    return f"differences below {least.removesuffix(' points')} to {most}, by method, would likely go unseen"
+        return f"a difference below {most} may go unseen"
+    return f"differences below {least.removesuffix(' points')} to {most}, depending on the method, may go unseen"
 
 
 def _gain(row: Row, metric: Metric) -> str:

@@ -84,6 +84,7 @@ def number(value: float | None, digits: int = 4) -> str:
         return "–"
     if not math.isfinite(value):
         return str(value)
+    value += 0.0  # −0.0 is 0
     if value == 0 or 1e-4 <= abs(value) < 1e6:
         return f"{value:.{max(digits, math.floor(math.log10(abs(value))) + 1) if value else 1}g}".replace("-", MINUS)
     mantissa, power = f"{value:.{digits - 1}e}".split("e")
@@ -95,7 +96,7 @@ def number(value: float | None, digits: int = 4) -> str:
 def signed(value: float, digits: int = 3) -> str:
     """A number with its sign.
 
-    >>> signed(0.25), signed(-0.5), signed(0.0)
+    >>> signed(0.25), signed(-0.5), signed(-0.0)
     ('+0.25', '−0.5', '0')
     """
     return f"+{number(value, digits)}" if value > 0 else number(value, digits)
