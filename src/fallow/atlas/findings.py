@@ -69,7 +69,10 @@ class Atlas:
         """Verdicts that hold over all settings together, too: Holm within a setting, Bonferroni over settings."""
         every = [row for method in self.methods for row in self.judged(method)]
         allowed = LEVEL / max(1, len(self.settings))
-        return [row for row in every if row.verdict in ("better", "worse") and row.p is not None and row.p <= allowed]
+        return [
+            row for row in every
+            if row.verdict in ("better", "worse") and row.p is not None and row.p <= allowed and not row.exploratory
+        ]  # fmt: skip
 
     def beats(self) -> tuple[list[str], dict[tuple[str, str], str], int]:
         """LW's table 3 from scratch: methods, marks where the column beats the row, and over how many data sets.
@@ -171,6 +174,7 @@ class Atlas:
         """What the verdicts are worth together."""
         held, number = self.family, len(self.settings)
         names = sorted({row.method for row in held})
+        late = sorted({row.method for row in self.rows if row.exploratory})
         trials = sorted({row.tuned for row in self.rows if row.verdict != YARDSTICK})
         fair = {0: "Untuned."}.get(
             trials[-1], f"Every runner, controls included, was tuned by {trials[-1]} trials on validation."
@@ -184,6 +188,7 @@ class Atlas:
             f"{LEVEL * number:.1f} settings with a false verdict are expected. "
             f"Of {self.count('better') + self.count('worse')} verdicts better or worse, {len(held)} hold "
             f"over all settings together{f' ({listed(names)})' if names else ''}."
+            f"{f' Not covered, as added after a look at results: {listed(late)}.' if late else ''}"
         )
 
     def count(self, verdict: str) -> int:

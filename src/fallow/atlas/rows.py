@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fallow.comparison.findings import Findings
     from fallow.comparison.run import Comparison
 
+LATER = ("first", "exploratory")  # columns that an older file does not have
 SCRATCH, PRETRAINED = "scratch", "pretrained"
 YARDSTICK = "yardstick"
 
@@ -46,6 +47,7 @@ class Judgement:
     tuned: int  # trials of settings that each runner had; 0: none
     measured: str  # by which version
     first: float | None = None  # the mean at the first look, which all methods ran; None: of before it was kept
+    exploratory: bool = False  # it was asked after a look at results, and the guarantee does not cover it
 
     @property
     def fair(self) -> float | None:
@@ -96,6 +98,7 @@ def gathered(site: Site, comparison: Comparison, findings: Findings) -> list[Jud
                     p=row.standing.p if row.standing else None,
                     seconds=row.seconds,
                     first=first.get(row.method),
+                    exploratory=row.exploratory,
                     **known,
                 )
             )
@@ -138,7 +141,7 @@ def read(path: Path) -> list[Judgement]:
         with open(path, newline="", encoding="utf-8") as file:
             return [
                 Judgement(
-                    **{key: _value(line[key], kind) for key, kind in kinds.items() if key in line or key != "first"}
+                    **{key: _value(line[key], kind) for key, kind in kinds.items() if key in line or key not in LATER}
                 )
                 for line in csv.DictReader(file)
             ]
@@ -154,4 +157,6 @@ def write(path: Path, rows: Sequence[Judgement]) -> None:
 def _value(text: str, kind: str) -> Any:
     if not text and "None" in kind:
         return None
+    if kind == "bool":
+        return text == "True"
     return int(text) if kind == "int" else float(text) if kind.startswith("float") else text
