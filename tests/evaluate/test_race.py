@@ -203,7 +203,8 @@ def test_what_would_decide_it() -> None:
     unsure = np.array([0.9, -0.2, 1.4, 0.3, 1.1, -0.6])
     found = advice(unsure)
     assert found.seeds is not None
-    assert found.sentence == f"about {found.seeds} more seeds would decide this"
+    assert found.sentence == f"about {found.seeds} more seeds would decide this, likely as better"
+    assert advice(-unsure) == (found.seeds, found.sentence.replace("better", "worse"), "worse")
     after = 6 + found.seeds
     draw = np.random.default_rng(8)
     scaled = draw.standard_normal((10_000, found.seeds)) * unsure.std(ddof=1) + unsure.mean()
@@ -211,15 +212,16 @@ def test_what_would_decide_it() -> None:
     edge = stats.t.isf(_null(LOOKS, 0.0).quantile(0.05) * (EARLY if after < 20 else 1) / 2, after - 1)
     decided = d.mean(1) > edge * unsure.std(ddof=1) / math.sqrt(after)
     assert decided.mean() == pytest.approx(0.8, abs=0.06)  # the number of seeds is whole
-    assert advice(unsure, overlap=1.0) == (None, "more seeds cannot decide this; more test data can")
-    assert advice(unsure - unsure.mean()) == (None, "the difference is too small to be seen even with 1,000 seeds")
+    assert advice(unsure, overlap=1.0) == (None, "more seeds cannot decide this; more test data can", "")
+    small = advice(unsure - unsure.mean())
+    assert small == (None, "the difference is too small to be seen even with 1,000 seeds", "")
     same = advice(unsure - unsure.mean(), same=1.0)
-    assert same.seeds is not None  # as no different
+    assert same.verdict == "no different"
     for margin in (0.0, 0.1):  # far above one and far below the other is not too small to be seen
         between = advice(np.stack([unsure, unsure - 2]), same=margin)
         assert between.sentence.startswith("between the controls")
     near = unsure - unsure.mean()
     assert advice(np.stack([near + 0.1, near - 0.1]), same=1.0).seeds is not None  # as no different from either
-    assert advice(unsure[:3]) == (None, "4 seeds are needed for a first look")
+    assert advice(unsure[:3]) == (None, "4 seeds are needed for a first look", "")
     both = advice(np.stack([unsure, unsure + 1]))
     assert both.seeds == found.seeds  # the nearer control decides

@@ -154,7 +154,10 @@ def _standing(race: Race, method: str, path: Floats, seen: Course, p: float, set
     stopped = "futile" if seen.futile[-1] else "no more seeds" if spent else ""
     level = race.level / race.questions(method)
     more = advice(path, race.looks, race.overlap, grain=race.grain, level=level, same=race.same)
-    return Standing(verdict, p, count, stopped, against, more.sentence, float(seen.prospect[-1]))
+    known = more.sentence
+    if stopped == "futile" and more.verdict == "worse" and count + (more.seeds or 0) <= race.seeds:
+        known += "; --prove-worse runs them"  # the race does not: nobody would use it
+    return Standing(verdict, p, count, stopped, against, known, float(seen.prospect[-1]))
 
 
 def next_runs(race: Race, scores: Scores, seconds: Mapping[str, float]) -> list[tuple[str, int]]:

@@ -164,10 +164,11 @@ def visible(seeds: int, looks: Sequence[int] = LOOKS, overlap: float = 0.0, *, l
 
 
 class Advice(NamedTuple):
-    """What would decide an open question: so many more seeds, or (None) no number of them; and a sentence."""
+    """What would decide an open question: so many more seeds, or (None) no number of them; a sentence; and how."""
 
     seeds: int | None
     sentence: str
+    verdict: str = ""  # that these seeds would likely bring: "better", "worse" or "no different"
 
 
 def advice(
@@ -189,20 +190,22 @@ def advice(
         return Advice(None, f"{looks[0]} seeds are needed for a first look")
     n, mean, spread = int(path.seeds[-1]), path.mean[:, -1:], path.spread[:, -1:]
 
-    def first(overlap: float) -> int | None:
+    def first(overlap: float) -> tuple[int, str] | None:
         later = np.arange(n + 1, FURTHEST + 1)
         own = _null(tuple(looks), round(overlap, 3)).quantile(level) * np.where(later < looks[-1], EARLY, 1.0)
         half = -stdtrit(later - 1, own / 2) * spread * np.sqrt(1 / later + overlap)
         noise = ndtri(0.8) * spread * np.sqrt(later - n) / later
-        decided = np.zeros(later.shape, bool)
-        for sign in (1, -1):
-            decided |= (sign * mean - noise > half).all(0)
-        decided |= (np.abs(mean) + noise + half < same).all(0)
-        return int(later[decided.argmax()]) - n if decided.any() else None
+        decided = {
+            "better": mean - noise > half,
+            "worse": -mean - noise > half,
+            "no different": np.abs(mean) + noise + half < same,
+        }
+        found = [(int(later[by.all(0).argmax()]) - n, how) for how, by in decided.items() if by.all(0).any()]
+        return min(found, default=None)
 
-    more = first(overlap)
-    if more is not None:
-        return Advice(more, f"about {more} more seeds would decide this")
+    if (found := first(overlap)) is not None:
+        more, how = found
+        return Advice(more, f"about {more} more seed{'s' * (more > 1)} would decide this, likely as {how}", how)
     if overlap and first(0.0) is not None:
         return Advice(None, "more seeds cannot decide this; more test data can")
     if len(set(np.sign(mean).ravel())) > 1:
