@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +29,8 @@ from fallow.models.frozen import Frozen
 from fallow.training.predict import Predictor
 from fallow.transfers import asked, work
 from fallow.transfers.backbones import Backbone
-from fallow.transfers.findings import TransferColumn, _entry
+from fallow.transfers.findings import TransferColumn, _entry, find
+from fallow.transfers.page import _over, sentences
 from tests.cli.conftest import Run, run
 
 __all__ = ["run"]  # the fixture
@@ -139,6 +142,29 @@ def test_rows_are_paired_by_the_seeds_that_both_have() -> None:
     assert found.over == "seeds"
     assert found.difference == paired(list(found.means.values()), first, grain=1 / 4000)
     assert found.difference.p > 0.05
+
+
+def test_the_best_of_several_blocks_is_corrected_for_all_of_them() -> None:
+    """Ten blocks, one of which is a little better by chance: alone p is 0.02."""
+
+    def answers(more: int) -> list[dict[str, Any]]:
+        """Every second example right; of the last block, so many more."""
+        plain, last = [1.0, 0.0] * 50, [1.0] * (2 * more) + [1.0, 0.0] * (50 - more)
+        return [{"layer": f"b{i}", "shots": None, "values": last if i == 9 else plain} for i in range(10)]
+
+    networks = [Backbone("long", "r0", "last", 0, "long"), Backbone("llf", "r1", "last", 0, "llf")]
+    found = find(
+        asked.Asked("logistic", layers=None),
+        {(networks[0], "photos"): answers(0), (networks[1], "photos"): answers(6)},
+    )
+    last = next(e for e in found.entries if (e.row, e.column.layer) == ("llf", "b9"))
+    assert last.difference is not None
+    assert last.difference.p < 0.05
+    assert last.corrected == pytest.approx(min(1.0, 10 * last.difference.p))
+    assert sentences(found)[0].endswith("points compared with long there, which may be chance.")
+    seeds = [replace(e, over="seeds") if e.row == "long" else e for e in found.of(last.column)]
+    assert _over(seeds) == "test examples (llf) and seeds (long)"
+    assert _over(seeds[:1]) == "test examples"
 
 
 def test_single_networks_are_paired_over_episodes(home: Path) -> None:

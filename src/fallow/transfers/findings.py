@@ -40,7 +40,7 @@ class Answer:
     estimate: Estimate
     over: str  # what the interval is over: seeds, episodes or test examples
     difference: Difference | None = None
-    corrected: float | None = None  # Holm's p over the rows of a column
+    corrected: float | None = None  # Holm's p over the rows, and over the blocks where there are several
     best_on_test: float | None = None  # the optimist's figure: the setting that is best on the test examples
 
     @property
@@ -107,9 +107,12 @@ def find(asked: Asked, found: Found, shown: Shown = ACCURACY) -> TransferFinding
     rows = list(dict.fromkeys(backbone.label for backbone, _ in found))
     reference = _reference([backbone for backbone, _ in found]) if len(rows) > 1 else None
     findings = TransferFindings(asked, reference, shown=shown)
-    for column, by_row in values.items():
-        entries = [
-            _entry(asked, row, column, by_row[row], by_row.get(reference or "")) for row in rows if row in by_row
+    for data, shots in dict.fromkeys((column.data, column.shots) for column in values):
+        entries = [  # of all blocks: the one that serves best is found on test
+            _entry(asked, row, column, by_row[row], by_row.get(reference or ""))
+            for column, by_row in values.items()
+            for row in rows
+            if row in by_row and (column.data, column.shots) == (data, shots)
         ]
         corrected = iter(holm([entry.difference.p for entry in entries if entry.difference is not None]))
         findings.entries += [

@@ -10,7 +10,7 @@ from fallow.report.intervals import Bar, forest
 from fallow.report.page import Page, Section
 from fallow.report.pieces import Column, figure, figures, paragraph, said, table
 from fallow.report.style import series
-from fallow.report.words import capitalised, many, p_value
+from fallow.report.words import capitalised, listed, many, p_value
 from fallow.transfers.findings import Answer, TransferColumn, TransferFindings
 from fallow.transfers.transfer import Transfer
 
@@ -61,16 +61,26 @@ def section(findings: TransferFindings, column: TransferColumn) -> Section:
         "; ".join(f"{bar.label} {bar.words}" for bar in bars),
         shown=findings.shown,
     )
-    caption = f"{capitalised(findings.shown.axis('test'))}; intervals of 95 % over {entries[0].over}."
+    caption = f"{capitalised(findings.shown.axis('test'))}; intervals of 95 % over {_over(entries)}."
     words = [paragraph(_pairs(findings))] if findings.reference else []
     return Section(heading(findings, column), [*words, figure(drawn), table(caption, columns, rows)])
+
+
+def _over(entries: list[Answer]) -> str:
+    """What their intervals are over: rows of several seeds may stand beside a network that has none."""
+    kinds: dict[str, list[str]] = {}
+    for entry in entries:
+        kinds.setdefault(entry.over, []).append(entry.row)
+    several = len(kinds) > 1
+    return listed([f"{over} ({', '.join(rows)})" if several else over for over, rows in kinds.items()])
 
 
 def _pairs(findings: TransferFindings) -> str:
     units = "episodes" if findings.asked.shots else "test examples"
     return (
         f"Differences from {findings.reference} are paired by the seeds that both rows have, if there are two or more, "
-        f"otherwise over the same {units}. p-values have Holm's correction over the rows."
+        f"otherwise over the same {units}. p-values have Holm's correction over the rows"
+        f"{' and blocks' if len({column.layer for column in findings.columns}) > 1 else ''}."
     )
 
 
@@ -155,4 +165,4 @@ def _sentence(findings: TransferFindings, best: Answer) -> str:
     assert best.difference is not None
     points = f"{findings.shown.difference(best.difference.mean)}{' points' * findings.shown.share}"
     doubt = "shown to be better" if best.verdict == "better" else "which may be chance"
-    return f"{lead}: {points} compared with {findings.reference}, {doubt}."
+    return f"{lead}: {points} compared with {findings.reference}{' there' if layer else ''}, {doubt}."
