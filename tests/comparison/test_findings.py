@@ -405,7 +405,8 @@ def test_what_could_be_seen_differs_between_methods_and_the_sentence_says_so() -
     assert most is not None
     assert setting.smallest == [least.difference.smallest, most.difference.smallest]
     span = f"{100 * least.difference.smallest:.1f} to {100 * most.difference.smallest:.1f} points"
-    assert f"(differences below {span}, depending on the method, may go unseen)" in Findings([setting], None, None).sentence
+    said = f"(differences below {span}, depending on the method, may go unseen)"
+    assert said in Findings([setting], None, None).sentence
 
 
 @pytest.mark.parametrize("higher", [True, False])
