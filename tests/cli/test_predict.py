@@ -207,3 +207,12 @@ def test_numbers_are_whole_in_csv_and_readable_elsewhere(run: Run) -> None:
     assert [float(line.split(",")[1]) for line in written] == expected
     shown = run("predict", "run", "t.csv").done().splitlines()
     assert [line.split()[1] for line in shown] == [f"{number:.0f}" for number in expected]
+
+
+def test_several_numbers_have_a_column_each_in_csv(run: Run) -> None:
+    rows = "".join(f"{i % 11},{i % 7 + 0.5},{i % 5 + 0.25}\n" for i in range(60))
+    Path("t.csv").write_text(f"hours,kilos,metres\n{rows}")
+    run("train", "t.csv", "--target", "kilos,metres", *TRAIN, "--out", "run").done()
+    head, first, *_ = run("predict", "run", "t.csv", "--csv").done().splitlines()
+    assert head == "name,kilos,metres"
+    assert [float(cell) for cell in first.split(",")[1:]] == Predictor("run")("t.csv")[0].label

@@ -53,6 +53,10 @@ def predict(
     def report() -> None:
         if as_csv:
             table = csv.writer(sys.stdout)
+            if predictor.target.kind == "numbers" and predictor.target.outputs > 1:
+                table.writerow(["name", *predictor.target.names])
+                table.writerows([p.name, *map(repr, p.label)] for p in found)
+                return
             table.writerow(["name", "label", "confidence"])
             table.writerows([p.name, _words(p.label, classes, repr), p.confidence] for p in found)
             return
