@@ -435,6 +435,11 @@ def test_labels_told_by_words(words: tuple[str, str], tmp_path: Path) -> None:
     data = load(path, target="oedema,fracture", val=0, test=0)
     assert data.target.kind == "labels"
     assert data.train.y.tolist() == np.delete(given, 3, 0).tolist()
+    with pytest.raises(RequestError, match="give each label as 0 or 1"):  # a dose is no label
+        load(path, target="oedema,dose")
+    told[1][:3] = [words[0], words[1], "unknown"]
+    with pytest.raises(RequestError, match="row 3 of 'fracture' holds 'unknown'"):
+        load(written(path, **columns() | {"oedema": told[0], "fracture": told[1]}), target="oedema,fracture")
 
 
 def test_several_labels_in_a_cell(tmp_path: Path) -> None:

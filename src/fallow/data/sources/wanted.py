@@ -112,7 +112,8 @@ def answers(path: Path, columns: Cells, kind: str | None, how: dict[str, str]) -
 
 def _side_by_side(columns: Cells, kind: str | None, how: dict[str, str]) -> Answers:
     """Several columns: a label each, where all are 0 and 1, or a number each, of the rows that have all of them."""
-    read = {name: numbers(given(column), how[name]) for name, column in columns.items()}
+    told = {name: given(column) for name, column in columns.items()}
+    read = {name: numbers(column, how[name]) for name, column in told.items()}
     for name, (_, wrong) in read.items():
         if wrong or kind not in (None, "labels", "numbers"):
             what = f"row {wrong[0] + 1} of {name!r} holds {columns[name][wrong[0]]!r}" if wrong else f"not {kind}"
@@ -123,18 +124,18 @@ def _side_by_side(columns: Cells, kind: str | None, how: dict[str, str]) -> Answ
     rows = np.flatnonzero(~np.isnan(y).any(1)).tolist()
     if not rows:
         raise RequestError(f"no row has all of {', '.join(map(repr, columns))}: predict them one by one")
-    kind = kind or ("labels" if np.isin(y[rows], (0, 1)).all() else "numbers")
+    kind = kind or ("labels" if told != columns or np.isin(y[rows], (0, 1)).all() else "numbers")
     return Answers(y[rows], rows, kind, list(columns), [])
 
 
 def given(column: Sequence[str]) -> Sequence[str]:
-    """Zeros and ones for a label that is told by no and yes, or false and true; other columns as they are.
+    """Zeros and ones for a label that is told by no and yes, or false and true; other cells as they are.
 
-    >>> given(["True", "False", ""]), given(["yes", "1"])
-    (['1', '0', ''], ['yes', '1'])
+    >>> given(["True", "False", ""]), given(["yes", "1"]), given(["yes", "unknown", "no"])
+    (['1', '0', ''], ['yes', '1'], ['1', 'unknown', '0'])
     """
     words = {cell.strip().lower() for cell in column} - GAPS
-    pair = next((pair for pair in ANSWERS if words and words <= set(pair)), None)
+    pair = next((pair for pair in ANSWERS if words and (words <= set(pair) or words >= set(pair))), None)
     if pair is None:
         return column
     return [str(pair.index(word)) if (word := cell.strip().lower()) in pair else cell for cell in column]
