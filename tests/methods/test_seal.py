@@ -333,6 +333,18 @@ def test_an_automatic_ascent_that_forgets_nothing_is_hastened_from_its_half_on()
     assert row["ascent_cosine"] < 0.985
 
 
+def test_what_a_redraw_forgets_is_not_asked_of_the_ascent_too() -> None:
+    """The late layers are drawn afresh, the training accuracy is at chance, and longer steps are not needed."""
+    data, spy = points(64, 4), Strides()
+    before = fallow.fit(Net(4, dtype=torch.float64), data, "normal", epochs=40, batch_size=16, lr=0.3)
+    assert before.last["train_accuracy"] > 0.8
+    result = fallow.fit(before.model, data, spy + build("seal:share=0.5,late=redraw"), **SLOW)
+    (row,) = [row for row in result.history if "ascent_cosine" in row]
+    assert row["forgot_to"] < 0.5
+    assert len(spy.moved) == 8 * 4  # to its end
+    assert max(spy.moved) < 0.005
+
+
 def test_a_hastened_ascent_resumes_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stop(BaseException):
         pass

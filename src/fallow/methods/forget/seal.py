@@ -62,12 +62,13 @@ class SEAL(Method):
 
     ``ascent="adaptive"`` takes steps of the relative size ρ on the sphere of each tensor's norm,
 
-        w ← ‖w‖ · u/‖u‖,  u = w + ρ·‖w‖·g/‖g‖,
+        w ← ‖w‖ · u/‖u‖,  u = w + ρ·‖w‖·g/‖g‖
 
-    and steers ρ so that the training accuracy falls along a straight line to ``target`` (chance by default)
-    within ¾ of the k epochs: ρ doubles whenever the accuracy is above the line and halves whenever below.
-    The ascent ends where the target is reached. Keeping the norm matters: weights that have grown learn
-    slowly afterwards where a normalisation follows.
+    (norms and biases wait here too, unless ``scale`` is a number), and steers ρ so that the training accuracy
+    falls along a straight line to ``target`` (chance by default) within ¾ of the k epochs: ρ doubles whenever the
+    accuracy is above the line and halves whenever below. The line, and what an automatic ascent has forgotten, count
+    from the accuracy before ``late="redraw"``. The ascent ends where the target is reached. Keeping the norm matters:
+    weights that have grown learn slowly afterwards where a normalisation follows.
     """
 
     name = "seal"
@@ -137,7 +138,7 @@ class SEAL(Method):
         self.factor = automatic_scale(ctx, self.epochs) if isinstance(self.scale, str) else self.scale  # S
         self.before: list[Tensor] | None = None  # the climbing weights, as they were where they began to climb
         self.step = self.rho
-        self.start = 1.0  # training accuracy where the ascent began
+        self.start = 1.0  # training accuracy before this generation's forgetting began
         self.climbs = False  # now
         self.hastened = False  # in this ascent, by longer steps than S·η·∇J
         self.climbed = False  # in the epoch before this one, or in this one
@@ -145,6 +146,8 @@ class SEAL(Method):
     def begin_generation(self, ctx: Context) -> None:
         if ctx.clock.generation == 0:
             return
+        if self.ascent == "adaptive" or self.scale == "auto":  # what a redraw forgets is forgotten too
+            self.start = ctx.score(ctx.train, limit=1024).accuracy or 0.0
         if self.late == "redraw":
             ctx.redraw(self.other)
         self.turn_up(ctx)
@@ -160,8 +163,6 @@ class SEAL(Method):
         self.before = [p.detach().clone() for p in self.moving]
         if self.momentum == "reset":
             reset_state(ctx.optimizer, self.climbing.parameters)
-        if self.ascent == "adaptive" or self.scale == "auto":
-            self.start = ctx.score(ctx.train, limit=1024).accuracy or 0.0
         if self.ascent == "adaptive":
             return
         groups = self.groups(ctx)
@@ -185,7 +186,9 @@ class SEAL(Method):
         if self.momentum == "reset":
             reset_state(ctx.optimizer, self.climbing.parameters)
         assert self.before is not None
-        ctx.log(ascent_scale=self.factor, ascent_cosine=cosine(self.before, self.moving))
+        ctx.log(ascent_cosine=cosine(self.before, self.moving))
+        if self.ascent == "fixed":
+            ctx.log(ascent_scale=self.factor)
         self.before = None
         log_forgetting(ctx)
 
