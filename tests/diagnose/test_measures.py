@@ -125,6 +125,15 @@ def test_slices_pass_through_the_weights() -> None:
     json.dumps(two.describe(), allow_nan=False)
 
 
+def test_a_norm_over_several_dimensions_stays_in_a_slice() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.LayerNorm([2, 2, 2]), nn.Flatten(), nn.Linear(8, 3))
+    x, y = torch.randn(6, 1, 4, 4), torch.arange(6) % 3
+    still = slices(net, "cross_entropy", x, y, points=3, parameters=["1"])
+    assert len(set(still.losses.tolist())) == 1
+    whole, without = (slices(net, "cross_entropy", x, y, points=3, parameters=p) for p in (None, ["0"]))
+    assert whole.losses[0] != without.losses[0] != still.losses[0]
+
+
 def test_directions_have_the_norm_of_each_filter() -> None:
     net = network("convolution", True)
     for weight, direction in zip(net.parameters(), filter_normalised(list(net.parameters()), 0), strict=True):

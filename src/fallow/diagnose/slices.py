@@ -16,6 +16,7 @@ from fallow.diagnose.checks import chosen, refuse_mismatch, refuse_nonfinite
 from fallow.diagnose.intervals import plain
 from fallow.diagnose.perturbed import look, restored
 from fallow.evaluate.losses import Loss, criterion
+from fallow.weights.masks import matrices
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ def slices(
 
     Each filter of a random direction (a row of a weight matrix, an output channel of a convolution) has the norm of the
     filter it is added to, so that a network whose weights are scaled up and undone by a norm layer shows the same
-    slice; biases and the parameters of norm layers stay. The model runs in eval mode; its weights are restored to the
-    bit. ``points`` should be odd for the weights themselves to be among them.
+    slice; biases and the parameters of norm layers stay, whatever their shape. The model runs in eval mode; its weights
+    are restored to the bit. ``points`` should be odd for the weights themselves to be among them.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> x, y = torch.randn(20, 3), torch.arange(20) % 2
@@ -73,9 +74,12 @@ def slices(
     refuse_mismatch(inputs, targets)
     refuse_nonfinite(model)
     function = criterion(loss)
-    weights: list[Tensor] = list(chosen(model, parameters).values())
+    moving, filters = chosen(model, parameters), matrices(model)
+    weights: list[Tensor] = list(moving.values())
     steps = np.linspace(-radius, radius, points)
     directions = [filter_normalised(weights, mix(seed, axis)) for axis in range(dimensions)]
+    for direction in directions:
+        torch._foreach_mul_(direction, [float(name in filters) for name in moving])
     shape = (points,) * dimensions
     losses, accuracies = np.zeros(shape), np.zeros(shape)
     with restored(weights) as start:
