@@ -79,6 +79,28 @@ def test_rates_fall_towards_the_input(images: Data, weights: Path) -> None:
     assert {rates["head.weight"], rates["head.bias"]} == {0.06}
 
 
+class Stemmed(nn.Module):
+    """A stem before its blocks and a norm after them, as a wide ResNet has them."""
+
+    blocks = ("one", "two")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.one, self.two = nn.Linear(6, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.norm, self.head = nn.LayerNorm(4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.two(self.one(self.stem(x)))))
+
+
+def test_a_norm_after_the_last_block_learns_at_its_rate() -> None:
+    x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    ctx = prepare(Stemmed(), (x, (x[:, 0] > 0).long()), "finetune:rate=0.02,lowest=0.1,head=3")
+    names = {id(p): name.partition(".")[0] for name, p in ctx.model.named_parameters()}
+    rates = {names[id(p)]: group["base_lr"] for group in ctx.optimizer.param_groups for p in group["params"]}
+    assert rates == pytest.approx({"stem": 0.002, "one": 0.002, "two": 0.02, "norm": 0.02, "head": 0.06})
+
+
 def test_the_head_learns_first_and_statistics_stay(images: Data, weights: Path) -> None:
     start = {name: t.clone() for name, t in prepare(NET, images, weights=weights, seed=5).model.state_dict().items()}
     moved: list[set[str]] = []

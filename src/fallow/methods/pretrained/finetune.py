@@ -58,16 +58,14 @@ class Finetune(Method):
 
     def begin(self, ctx: Context) -> None:
         self.norms = [m for m in ctx.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-        head = ctx.partition.head.parameters
-        blocks = [
-            [p for path in block.modules for p in ctx.model.get_submodule(path).parameters()]
-            for block in ctx.partition.blocks
-        ]
-        known = {id(p) for parameters in (head, *blocks) for p in parameters}
-        blocks[0] += [p for p in ctx.model.parameters() if id(p) not in known]  # a stem
-        own = {id(p) for p in head}
-        depths = {str(k): [p for p in block if id(p) not in own] for k, block in enumerate(blocks)}
-        sides = split_groups(ctx.optimizer, depths | {HEAD: head})
+        parts, blocks = ctx.partition, ctx.partition.blocks
+        own, depth = {id(p) for p in parts.head.parameters}, 0
+        depths: dict[str, list[nn.Parameter]] = {str(k): [] for k in range(len(blocks))}
+        for path, layer in (parts.early.modules | parts.late.modules).items():  # in order
+            # a stem learns with the first block, and a norm after a block with that
+            depth = max((k for k, block in enumerate(blocks) if path in block), default=depth)
+            depths[str(depth)] += [p for p in layer._parameters.values() if p is not None and id(p) not in own]
+        sides = split_groups(ctx.optimizer, depths | {HEAD: parts.head.parameters})
         for k in range(len(blocks)):
             fall = self.lowest ** ((len(blocks) - 1 - k) / max(1, len(blocks) - 1))
             for group in sides[str(k)]:
