@@ -102,3 +102,23 @@ def test_a_probability_of_0_is_ordinary_training() -> None:
     a = fallow.fit(Net(), points(), SAGD(0.0), **TINY).network
     b = fallow.fit(Net(), points(), "long", **TINY).network
     assert equal(weights(a), weights(b))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a decay is learned better from longer trainings
+@pytest.mark.parametrize(
+    ("one", "other", "lr"),
+    [
+        ("sagd:probability=0.4", "swa:start=0.5", 0.05),
+        ("implicit-decay:inner=8,warmup=8", "seal:share=0.5", 1e-4),  # whose ascent is hastened
+        ("implicit-decay:inner=8,warmup=8", "seal:share=0.5,ascent=adaptive", 0.05),
+    ],
+)
+def test_in_either_order_a_climb_has_the_rate_of_its_moment_and_no_decay_in_its_gradient(
+    one: str, other: str, lr: float
+) -> None:
+    settings = {"generations": 2, "epochs": 8, "batch_size": 16, "momentum": 0.9, "lr": lr, "label_smoothing": 0}
+    a, b = (
+        weights(fallow.fit(Net(dtype=torch.float64), points(64), spec, **settings).model)
+        for spec in (f"{one}+{other}", f"{other}+{one}")
+    )
+    assert equal(a, b)

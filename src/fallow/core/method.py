@@ -30,6 +30,8 @@ Gradients = Callable[[], "Tensor"]
 OWNED = ("stream", "steps_of", "loss", "update", "evaluated", "score", "arrange")
 
 
+DECAY = "what weight decay does"  # as methods claim it for themselves in ``exclusive``
+
 CLASHES = {
     "evaluated": "both choose the evaluated model",
     "steps_of": "both decide how many steps an epoch has",
@@ -293,10 +295,14 @@ class Together(Method):
     begin = _each("begin")
     begin_generation = _each("begin_generation")
     begin_epoch = _each("begin_epoch")
-    before_step = _each("before_step")
     end_epoch = _each("end_epoch")
     end_generation = _each("end_generation")
     end = _each("end")
+
+    def before_step(self, ctx: Context) -> None:
+        """An average comes first, for it may set the rate; a decay last, when the others have used the gradients."""
+        for method in sorted(self.methods, key=lambda m: (not overrides(m, "evaluated"), DECAY in m.exclusive)):
+            method.before_step(ctx)
 
     def end_step(self, ctx: Context) -> None:
         """An average comes last: it takes the weights as the others leave them."""

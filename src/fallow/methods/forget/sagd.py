@@ -9,7 +9,7 @@ import torch
 
 from fallow.base.errors import RequestError
 from fallow.core.context import Context
-from fallow.core.method import Method
+from fallow.core.method import DECAY, Method
 from fallow.core.ranges import linear, log
 
 
@@ -27,7 +27,7 @@ class SAGD(Method):
 
     name = "sagd"
     summary = "every step climbs with a probability that falls to 0 over the training"
-    exclusive = ("what weight decay does",)
+    exclusive = (DECAY,)
     ranges: ClassVar = {"probability": linear(0.02, 0.3), "scale": log(0.1, 2.0)}
 
     probability: float = 0.1  # at the start

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fallow.base.errors import RequestError, unknown
 from fallow.core.context import Context
-from fallow.core.method import Cost, Method
+from fallow.core.method import DECAY, Cost, Method
 from fallow.core.ranges import log
 from fallow.hypergradients.implicit import Record, hypergradient
 from fallow.hypergradients.penalty import SquaredDecay, inverse_softplus
@@ -47,7 +47,7 @@ class ImplicitDecay(Method):
 
     name = "implicit-decay"
     summary = "weight decay per layer or per weight, learned on validation by implicit gradients"
-    exclusive = ("what weight decay does",)
+    exclusive = (DECAY,)
     ranges: ClassVar = {"rate": log(0.02, 0.5)}
 
     per: str = "layer"  # or "weight"
