@@ -28,6 +28,7 @@ def slices(predictor: Predictor, x: Tensor, y: Tensor) -> list[Markup]:
     """What belongs on the page."""
     x, truth = x[:MOST], y[:MOST].numpy()
     said = torch.cat([predictor.logits(part).argmax(1) for part in x.split(AT_ONCE)]).numpy()
+    said, truth = np.where(truth == metrics.NO_LABEL, 0, said), truth.clip(0)
     each = np.array([metrics.dice(said[i : i + 1], truth[i : i + 1]) for i in range(len(said))])
     rows = [
         [name, *_judged(said == label, truth == label)] for label, name in enumerate(predictor.classes) if label > 0

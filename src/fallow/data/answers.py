@@ -14,6 +14,7 @@ from torch import Tensor
 from fallow.base.errors import RequestError
 from fallow.data.precision import require_fine
 from fallow.data.targets import Classes, Dense, Labels, Numbers, Target
+from fallow.evaluate.metrics import NO_LABEL
 
 MANY, FEW = 20, 5  # more values than this, of which each has fewer examples than that on average, are no classes
 IGNORED = 255  # by which many masks say that a pixel has no label
@@ -43,8 +44,7 @@ def understand(
         return Classes(classes), indices
     if kind == "dense":
         held = {part: masks(y, f"y of {part}", size) for part, y in arrays.items()}
-        classes, indices = index_labels(held, names)
-        notes += _odd_values(np.unique(held["train"]))
+        classes, indices = _index_masks(held, notes, names)
         return Dense(classes), indices
     convert = numbers if kind == "numbers" else labels
     values = {part: convert(y, f"y of {part}") for part, y in arrays.items()}
@@ -146,7 +146,14 @@ def _classes(y: NDArray[Any], what: str) -> NDArray[Any]:
         return y.argmax(1)
     if y.ndim != 1:
         raise RequestError(f"{what} has shape {y.shape}: give one label for each example, not a vector")
-    return _whole(y, what)
+    whole = _whole(y, what)
+    gaps = _unlabelled(whole)
+    if gaps.any() and (whole[~gaps] >= 0).all():
+        raise RequestError(
+            f"y is {NO_LABEL} in {int(gaps.sum())} examples, by which torch means that they have no label: "
+            "leave them out, or give strings if a class is called so"
+        )
+    return whole
 
 
 def masks(y: NDArray[Any], what: str, size: tuple[int, ...]) -> NDArray[Any]:
@@ -155,6 +162,39 @@ def masks(y: NDArray[Any], what: str, size: tuple[int, ...]) -> NDArray[Any]:
         wanted = f"masks of {'×'.join(map(str, size))}, as the examples are" if size else "examples with pixels"
         raise RequestError(f"{what} has shape {y.shape}: give {wanted}")
     return _whole(y, what)
+
+
+def _unlabelled(y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where y says by −100, as torch's losses do, that there is no label."""
+    return y == NO_LABEL if y.dtype.kind == "i" else np.zeros(y.shape, dtype=np.bool_)
+
+
+def _index_masks(
+    held: dict[str, NDArray[Any]], notes: list[str], names: Sequence[str] | None
+) -> tuple[list[str], dict[str, Tensor]]:
+    """As `index_labels`; pixels without a label are of no class and keep their mark.
+
+    >>> y = np.array([[[3, -100], [1, 3]]])
+    >>> _index_masks({"train": y}, [], None)
+    (['1', '3'], {'train': tensor([[[   1, -100],
+             [   0,    1]]])})
+    """
+    gaps = {part: _unlabelled(y) for part, y in held.items()}
+    for part, gap in gaps.items():
+        if len(bare := gap.reshape(len(gap), -1).all(1).nonzero()[0]):
+            raise RequestError(
+                f"{len(bare)} masks of {part} have no labelled pixel (the first is number {bare[0]}): leave them out"
+            )
+    values = np.unique(held["train"][~gaps["train"]])
+    notes += _odd_values(values)
+    if any(gap.any() for gap in gaps.values()):
+        share = np.mean(np.concatenate([gap.reshape(-1) for gap in gaps.values()]))
+        notes.append(f"{100 * share:.2g} % of the pixels have no label ({NO_LABEL}): they are not learned or judged.")
+    filled = {part: np.where(gaps[part], values[0], y) for part, y in held.items()}
+    classes, indices = index_labels(filled, names)
+    for part, gap in gaps.items():
+        indices[part][torch.from_numpy(gap)] = NO_LABEL
+    return classes, indices
 
 
 def _odd_values(values: NDArray[Any]) -> list[str]:
@@ -169,7 +209,7 @@ def _odd_values(values: NDArray[Any]) -> list[str]:
     if len(values) > 2 and values[-1] == IGNORED and values[-2] == len(values) - 2:
         found.append(
             f"The masks hold {IGNORED} beside 0 to {values[-2]}: it is learned and judged as a class like the others, "
-            "also if it means 'not labelled'; give such pixels a class first."
+            f"also if it means 'not labelled'; pixels that are {NO_LABEL} in an array y are left out."
         )
     return found
 

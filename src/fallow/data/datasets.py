@@ -20,6 +20,7 @@ from fallow.data.normalise import SAMPLE, spaced, statistics
 from fallow.data.parts import Shares, choose, strata_of
 from fallow.data.randomness import Randomness
 from fallow.data.targets import Classes, Dense, Target
+from fallow.evaluate.metrics import NO_LABEL
 
 User: TypeAlias = Dataset[Any] | DataLoader[Any]
 
@@ -238,6 +239,8 @@ def _target(
 def _indices(known: NDArray[Any], kind: str, names: Sequence[str] | None) -> NDArray[Any]:
     """The class indices that there are, checked."""
     present = np.unique(known)
+    if kind == "dense":
+        present = present[present != NO_LABEL]
     if known.ndim > 1 or (present != present.round()).any():
         raise RequestError(f"y of train has shape {known.shape} or fractions: give one class index for each example")
     if len(present) < 2:

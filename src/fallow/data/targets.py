@@ -21,7 +21,7 @@ from torch.nn import functional
 from fallow.base.errors import RequestError, unknown
 from fallow.data.dice import LOSSES
 from fallow.evaluate import metrics
-from fallow.evaluate.metrics import Metric
+from fallow.evaluate.metrics import NO_LABEL, Metric
 
 Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # of (output, y)
 Box: TypeAlias = tuple[Any, ...]  # an index: (..., rows, columns)
@@ -299,9 +299,9 @@ class Labels(Target):
 class Dense(Target):
     """A class for every pixel or voxel: y holds an index for each, the output a channel of logits for each class.
 
-    Class 0 is the background. A mask of zeros and ones is two classes with two channels, not one channel with a
-    sigmoid: two logits have the same losses, and all numbers of classes go the same way. ``objective`` is the loss,
-    one of `fallow.data.dice.LOSSES`.
+    Class 0 is the background. What is −100 has no label, and is neither learned nor judged. A mask of zeros and ones is
+    two classes with two channels, not one channel with a sigmoid: two logits have the same losses, and all numbers of
+    classes go the same way. ``objective`` is the loss, one of `fallow.data.dice.LOSSES`.
     """
 
     kind = "dense"
@@ -348,7 +348,7 @@ class Dense(Target):
         return functional.kl_div(found, wanted, reduction="none", log_target=True).sum(1).mean()
 
     def _guess(self, y: Tensor) -> NDArray[Any]:
-        return np.full(y.shape, int(y.flatten().bincount().argmax()))
+        return np.full(y.shape, int(y[y != NO_LABEL].bincount().argmax()))
 
     def describe(self) -> dict[str, Any]:
         """As plain JSON; the usual loss goes without saying."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 
 BINS = 15  # of the calibration error, as Guo et al. 2017 have it
+NO_LABEL = -100  # the class of a pixel that has none, as in torch's losses
 TINY = float(np.finfo(np.float64).eps)  # the least probability that log-loss knows, as in scikit-learn
 
 
@@ -182,7 +183,8 @@ def labels_f1(prediction: Array, y: Array) -> float:
     return _mean(2 * (held & given).sum(0)[present] / total[present])
 
 
-# Dense: probabilities N×C×… or class indices N×…, y of N×… class indices. Class 0 is the background.
+# Dense: probabilities N×C×… or class indices N×…, y of N×… class indices. Class 0 is the background. What has no label
+# in y counts as background on both sides.
 #
 # Each metric is taken per example and foreground class, averaged over the examples where the class is in the
 # prediction or in y, then over classes. With an empty mask on one side only, Dice and IoU are 0 and the Hausdorff
@@ -216,6 +218,7 @@ def _over_classes(prediction: Array, y: Array, empty: float, measure: Callable[[
 
 def _pairs(masks: Array, y: Array) -> Iterator[tuple[Array, Array]]:
     """The masks of each foreground class, of the examples in which either has it."""
+    masks = np.where(y == NO_LABEL, 0, masks)
     for label in range(1, 1 + int(max(masks.max(), y.max()))):
         a, b = masks == label, y == label
         either = (a | b).any(tuple(range(1, y.ndim)))

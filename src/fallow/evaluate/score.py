@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fallow.evaluate.metrics import NO_LABEL
 from fallow.weights.layers import modes_kept
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def right(output: Tensor, y: Tensor) -> dict[str, float]:
         return {}
     if output.shape[1] == 1 or output[:, 0].shape != y.shape:
         return {}  # one output for two classes, or classes on another axis, as of tokens
-    return {"accuracy": int((output.argmax(1) == y).sum()) / y.numel()}
+    judged = int((y != NO_LABEL).sum())
+    return {"accuracy": int((output.argmax(1) == y).sum()) / judged} if judged else {}
 
 
 @torch.no_grad()

@@ -32,7 +32,7 @@ from fallow.base import files
 from fallow.core.record import RunFolder, versions
 from fallow.data import Data, Examples, Files, Part, Stream, Target, stream
 from fallow.data.texts import to_strings
-from fallow.evaluate.metrics import Metric
+from fallow.evaluate.metrics import NO_LABEL, Metric
 from fallow.models import forest, lite0, minilm
 from fallow.models.cut import HEAD
 from fallow.models.features import front_features
@@ -208,7 +208,7 @@ def _majority(data: Data, answers: dict[str, Tensor]) -> Yardstick:
         elif target.kind == "labels":
             output = ((y.double().sum(0) + 0.5) / (len(y) + 1)).logit()
         else:
-            counts = y.flatten().bincount(minlength=target.outputs).double()
+            counts = y[y != NO_LABEL].bincount(minlength=target.outputs).double()
             output = ((counts + 1 / target.outputs) / (counts.sum() + 1)).log()
         name = "mean" if target.kind == "numbers" else "majority"
         return name, {}, Constant(output, dense), {"kind": "constant", "dense": dense}

@@ -14,6 +14,7 @@ from fallow.core.context import Context
 from fallow.core.method import Method
 from fallow.core.ranges import choice
 from fallow.data.targets import Dense
+from fallow.evaluate.metrics import NO_LABEL
 
 if TYPE_CHECKING:
     from fallow.problems import Problem
@@ -73,7 +74,7 @@ class Balanced(Method):
 
             def weighted(output: Tensor, y: Tensor) -> Tensor:
                 each = functional.cross_entropy(output, y, reduction="none", label_smoothing=smoothing)
-                return (weight.to(each.dtype)[y] * each).mean()
+                return (weight.to(each.dtype)[y.clamp(min=0)] * each).sum() / (y != NO_LABEL).sum()
 
         ctx.criterion = weighted
 
@@ -84,7 +85,7 @@ def class_weights(y: Tensor, classes: int) -> Tensor:
     >>> class_weights(torch.tensor([0, 0, 0, 1]), 2)
     tensor([0.6667, 2.0000])
     """
-    counts = y.flatten().bincount(minlength=classes).double()
+    counts = y[y != NO_LABEL].bincount(minlength=classes).double()
     return torch.where(counts > 0, counts.sum() / ((counts > 0).sum() * counts), 0).float()
 
 
