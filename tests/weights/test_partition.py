@@ -293,3 +293,12 @@ def test_a_parametrised_weight_belongs_to_its_layer(wrap) -> None:
     assert next(iter(parts.head.modules)) == head
     assert f"{head}.bias" in parts.head.names
     assert set(parts.head.parameters) == set(net.get_submodule(head).parameters())
+
+
+def test_models_that_cannot_be_cut_say_so_in_words() -> None:
+    with pytest.raises(RequestError, match=r"no late layer with parameters \(layers: the model itself\)"):
+        Partition(nn.Linear(2, 2))
+    with pytest.raises(RequestError, match="the model has no weight matrix, and so no blocks"):
+        Partition(nn.Sequential(nn.LayerNorm(2), nn.ReLU(), nn.LayerNorm(2)))
+    with pytest.raises(RequestError, match=r"a script of torch\.jit"):
+        Partition(torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))), inputs=torch.zeros(1, 2))

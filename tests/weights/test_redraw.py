@@ -334,3 +334,30 @@ def test_the_optimisers_state_goes_with_the_weights(masked):
         assert optimizer.state[model.head.weight]["momentum_buffer"].eq(0).all()
     with pytest.raises(RequestError, match="unknown optimizer_state 'rest': did you mean 'reset'"):
         redraw(model, optimizer=optimizer, optimizer_state="rest")
+
+
+def test_what_a_layer_draws_of_the_layers_inside_it_is_drawn_so() -> None:
+    """Attention sets the bias of its last projection to 0, which a linear layer by itself would draw."""
+    net = nn.TransformerEncoderLayer(16, 2, 32)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_(7.0)
+    redraw(net, seed=0)
+    assert not net.self_attn.out_proj.bias.any()
+    assert not net.self_attn.in_proj_bias.any()
+    weight = net.self_attn.out_proj.weight
+    assert 0.9 * 16**-0.5 < weight.abs().max() <= 16**-0.5  # a linear layer's own law
+    with torch.no_grad():
+        net.self_attn.out_proj.bias.fill_(7.0)
+    assert "linear1.weight" in redraw(net, ["linear1"], seed=0)
+    assert (net.self_attn.out_proj.bias == 7).all()
+
+
+def test_complex_weights_are_drawn_as_they_were_recorded() -> None:
+    net = nn.Linear(16, 16, bias=False, dtype=torch.complex64)
+    with torch.no_grad():
+        net.weight.mul_(5)
+    start = net.weight.detach().clone()
+    redraw(net, init=Recorded(net), seed=0)
+    assert not torch.equal(net.weight, start)
+    assert set(net.weight.flatten().tolist()) == set(start.flatten().tolist())

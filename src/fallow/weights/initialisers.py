@@ -34,16 +34,20 @@ class ByLayer:
     def draw(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor]:
         """Fill a blank copy of every layer."""
         drawn: dict[str, Tensor] = {}
+        inner: dict[str, Tensor] = {}  # what a layer draws of the layers inside it, as attention does its last bias
         for path, layer in layers.items():
-            values = _filled(layer, self.init)
-            for name, value in values.items():
+            blank = _filled(layer, self.init)
+            for name, value in _parameters(blank).items():
                 if value.isnan().any():
                     raise RequestError(
                         f"nothing draws {join(path, name)}, which no reset_parameters fills: "
                         "pass init=, a function that fills one layer, Fresh(factory) or Recorded(model)"
                     )
-            drawn |= {join(path, name): value for name, value in values.items()}
-        return drawn
+                drawn[join(path, name)] = value.detach()
+            for name, value in blank.named_parameters():
+                if "." in name and not value.isnan().any():
+                    inner.setdefault(join(path, name), value.detach())  # the outermost layer is drawn last, and decides
+        return drawn | {name: value for name, value in inner.items() if name in drawn}
 
 
 class Fresh:
@@ -84,7 +88,7 @@ class Recorded:
         self.by_reset: set[str] = set()
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             for path, layer in layers(model).items():
-                values = _filled(layer, reset)
+                values = _parameters(_filled(layer, reset))
                 for name, parameter in _parameters(layer).items():
                     start = parameter.detach().cpu().clone()
                     self.tensors[join(path, name)] = start
@@ -99,9 +103,9 @@ class Recorded:
             missing = [name for name in names.values() if name not in self.tensors]
             if missing:
                 raise RequestError(f"{missing[0]} was not recorded: Recorded needs the model as it was at the start")
-            values = _filled(layer, reset) if self.by_reset.intersection(names.values()) else {}
+            values = _parameters(_filled(layer, reset)) if self.by_reset.intersection(names.values()) else {}
             for own, name in names.items():
-                drawn[name] = values[own] if name in self.by_reset else _permuted(self.tensors[name])
+                drawn[name] = values[own].detach() if name in self.by_reset else _permuted(self.tensors[name])
         return drawn
 
     def state_dict(self) -> dict[str, Any]:
@@ -165,12 +169,12 @@ def reset(layer: nn.Module) -> None:
             return
 
 
-def _filled(layer: nn.Module, init: Callable[[nn.Module], object]) -> dict[str, Tensor]:
-    """The layer's own parameters as ``init`` draws them; what it does not draw is NaN."""
+def _filled(layer: nn.Module, init: Callable[[nn.Module], object]) -> nn.Module:
+    """A copy of the layer as ``init`` draws it; what it does not draw is NaN."""
     blank = _blank(layer)
     with torch.no_grad():
         init(blank)
-    return {name: value.detach() for name, value in _parameters(blank).items()}
+    return blank
 
 
 def _blank(module: nn.Module) -> nn.Module:
@@ -209,6 +213,8 @@ def _agree(start: Tensor, drawn: Tensor) -> bool:
     """
     if not drawn.isfinite().all():
         return False
+    if start.is_complex():
+        start, drawn = torch.view_as_real(start), torch.view_as_real(drawn)
     if start.min() == start.max() or drawn.min() == drawn.max():
         return torch.equal(start, drawn)
     if start.numel() < 64:

@@ -103,6 +103,10 @@ def _first_calls(model: nn.Module, inputs: Any) -> dict[str, int]:
     called: dict[str, int] = {"": 0}
 
     paths = {module: path for path, module in model.named_modules()}
+    if any(isinstance(module, torch.jit.ScriptModule) for module in paths):
+        raise RequestError(
+            "the model is a script of torch.jit, whose layers take no hooks: give the module it was made of"
+        )
 
     def note(module: nn.Module, _: Any) -> None:
         called.setdefault(paths[module], len(called))

@@ -63,7 +63,8 @@ class Partition:
         self.head = self._part({path: layer for path, layer in owned.items() if owner(path) == head})
         for part, other in (("early", self.late), ("late", self.early)):
             if not getattr(self, part).parameters and split != ALL:
-                every = ", ".join(other.modules) if len(other.modules) < 9 else f"all {len(other.modules)}"
+                names = [path or "the model itself" for path in other.modules]
+                every = ", ".join(names) if len(names) < 9 else f"all {len(names)}"
                 raise RequestError(
                     f"split={_shown(split)} leaves no {part} layer with parameters (layers: {every}): "
                     "a threshold with layers on both sides would fit"
@@ -88,6 +89,8 @@ class Partition:
             if not 0 < split < 1:
                 raise RequestError(f"split={split} is not a fraction of the blocks: give one between 0 and 1")
             split = max(1, round(split * count))
+        if count == 0:
+            raise RequestError("the model has no weight matrix, and so no blocks: name a layer, or give a predicate")
         if not 1 <= split <= count:
             raise RequestError(f"split={split} does not fit a model of {count} blocks: 1 to {count} would")
         end = max(order[path] for path in owned if any(path in block for block in self.blocks[:split]))
