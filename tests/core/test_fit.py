@@ -410,3 +410,12 @@ def test_numbers_of_numpy_are_settings_of_methods(tmp_path: Path) -> None:
     fallow.fit(Net(), points(), sam, out=tmp_path, **TINY)
     assert json.loads((tmp_path / "run.json").read_text())["method_settings"]["rho"] == pytest.approx(0.1)
     assert fallow.LW(repeats=np.int64(1)).repeats == 1
+
+
+def test_what_a_data_loader_would_not_do_is_refused() -> None:
+    loader = DataLoader(TensorDataset(torch.randn(24, 4), torch.arange(24) % 2), batch_size=8)
+    with pytest.raises(RequestError, match="the DataLoader makes batches of 8: leave batch_size=16 out"):
+        fallow.fit("mlp", loader, batch_size=16)
+    with pytest.raises(RequestError, match=r"val=0\.2 cannot be carved from a DataLoader"):
+        fallow.fit("mlp", loader, val=0.2)
+    assert fallow.fit("mlp", loader, epochs=1, batch_size=8, val=0, test=0).steps == 3

@@ -256,11 +256,11 @@ def test_it_needs_validation_examples(images: Data) -> None:
 def test_a_loader_with_persistent_workers_cannot_serve_two() -> None:
     x, y = torch.randn(64, 40), torch.arange(64) % 2
     val = TensorDataset(x, y)
-    loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True, num_workers=1, persistent_workers=True)
+    loader = DataLoader(TensorDataset(x, y), batch_size=40, shuffle=True, num_workers=1, persistent_workers=True)
     data = Data("mine", loader, val, None, ["no", "yes"], (40,))
     with pytest.raises(fallow.RequestError, match="persistent_workers=False"):
         fallow.fit(linear(), data, "implicit-decay", **LONG)
-    loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)
+    loader = DataLoader(TensorDataset(x, y), batch_size=40, shuffle=True)
     data = dataclasses.replace(data, train=loader)
     result = fallow.fit(linear(), data, ImplicitDecay(**SHORT), **(LONG | {"epochs": 10}))
     assert "meta" in result.history[-1]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 from typing_extensions import Unpack
 
 from fallow import methods, models
@@ -71,6 +72,7 @@ def prepare(
     engine = run.engine or make_engine(run.device, run.devices, settings.precision)
     torch.manual_seed(mix(settings.seed, 0))
     problem = as_problem(data, seed=settings.seed, metric=settings.metric, loss=settings.loss, **asked.reading)
+    _refuse_for_loader(problem.data, asked)
     if asked.loss is not None:
         problem.keep_units()
     method = problem.accept(method)
@@ -114,6 +116,23 @@ def _sorted(options: dict[str, Any]) -> Asked:
     if isinstance(loss, str):
         options["loss"], loss = loss, None
     return Asked(options, reading, run, optimizer, loss, None if weights is None else Path(weights), init)
+
+
+def _refuse_for_loader(data: Any, asked: Asked) -> None:
+    """Refuse what a DataLoader, which is taken as it is, would leave undone in silence."""
+    if not isinstance(train := getattr(data, "train", None), DataLoader):  # environments have no examples
+        return
+    size, wanted = train.batch_size, asked.settings.get("batch_size")
+    if wanted is not None and size is not None and wanted != size:
+        raise RequestError(
+            f"the DataLoader makes batches of {size}: leave batch_size={wanted} out, or pass its Dataset instead"
+        )
+    for name in ("val", "test"):
+        if asked.reading.get(name) and getattr(data, name) is None:
+            raise RequestError(
+                f"{name}={asked.reading[name]} cannot be carved from a DataLoader: pass its Dataset instead, "
+                "or a DataLoader for each part"
+            )
 
 
 def _arranged(
