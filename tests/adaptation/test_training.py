@@ -267,6 +267,9 @@ def test_an_inner_loop_that_diverges_is_named(execution: str) -> None:
     words = r"the inner loop diverged: the support loss at inner step \d is (inf|nan) \(the step before: .*\); lower"
     with pytest.raises(RequestError, match=words):
         fallow.fewshot(None, CURVES, f"maml:rate=1e4,execution={execution}", **FEW)
+    words = r"the support loss at inner step 2 is (inf|nan)"  # L2F's own look at the support set is no step
+    with pytest.raises(RequestError, match=words):
+        fallow.fewshot(None, CURVES, f"maml:rate=1e30,steps=2,execution={execution}+l2f", **FEW)
 
 
 def test_annealing_starts_with_the_first_order(monkeypatch: pytest.MonkeyPatch) -> None:

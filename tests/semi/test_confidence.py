@@ -54,14 +54,17 @@ def test_slopes_are_inner_products_with_each_images_gradient() -> None:
     torch.testing.assert_close(slopes(net, x, y, direction), expected)
 
 
-def test_cosines_are_those_of_the_last_layers_gradients() -> None:
+@pytest.mark.parametrize("bias", [True, False])
+def test_cosines_are_those_of_the_last_layers_gradients(bias: bool) -> None:
     net = small_net()
+    if not bias:
+        net[3].bias = None
     x, y = torch.randn(7, 1, 3, 3).double(), torch.arange(7) % 3
     val = torch.randn(11, 1, 3, 3).double(), torch.arange(11) % 3
 
     def last(x, y):
         each = each_gradient(net, x, y)
-        return torch.cat([each["3.weight"].flatten(1), each["3.bias"]], 1)
+        return torch.cat([part.flatten(1) for name, part in each.items() if name.startswith("3.")], 1)
 
     expected = functional.cosine_similarity(last(x, y), last(*val).mean(0)[None])
     torch.testing.assert_close(cosines(net, net[3], x, y, val), expected)
@@ -140,7 +143,9 @@ def test_the_meta_gradient_is_the_hypergradient(solver: str) -> None:
         )  # fmt: skip
     if solver == "cg":  # its Hessian is of the loss with the present weights C
         ctx.method.told = ctx.method.told[:1]
+    counted = ctx.method.counts.clone()
     ctx.method.meta_update(ctx)
+    assert torch.equal(ctx.method.counts, counted)  # the record is of the steps alone
     for p, want in zip(omega.values(), expected, strict=True):
         torch.testing.assert_close(p.grad, want, rtol=1e-6, atol=1e-10)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -84,7 +85,7 @@ class SquaredDecay:
 def inverse_softplus(value: float) -> float:
     """The λ with softplus(λ) = value.
 
-    >>> round(inverse_softplus(0.6931472), 6)
-    0.0
+    >>> round(inverse_softplus(0.6931472), 6), inverse_softplus(1000.0)
+    (0.0, 1000.0)
     """
-    return float(torch.tensor(value, dtype=torch.float64).expm1().log())
+    return value + math.log(-math.expm1(-value))  # log(eˣ − 1), for large x too

@@ -156,7 +156,8 @@ class MAML(FewShotMethod):
         trace = self.worst.tolist()
         step = next(i for i, loss in enumerate(trace) if not math.isfinite(loss))
         before = f" (the step before: {trace[step - 1]:.4g})" if step else ""
-        place = "the query loss after it" if step == len(trace) - 1 else f"the support loss at inner step {step + 1}"
+        number = max(1, step + 2 + self.learner.steps - len(trace))  # L2F looks at the support set before the first
+        place = "the query loss after it" if step == len(trace) - 1 else f"the support loss at inner step {number}"
         return f"the inner loop diverged: {place} is {trace[step]}{before}; lower its rate ({self.learner.rate:g})"
 
     # ---- evaluation -----------------------------------------------------------------------------------

@@ -207,7 +207,9 @@ class ConfidenceNetwork(FixMatch):
         if self.solver == "identity":
             return shaped(Identity()(None, b).x, weights)  # type: ignore[arg-type]
         several = ctx.engine.all_reduce if ctx.engine.world_size > 1 else None
+        counts = self.counts.clone()
         A = Inner([lambda: self.loss(ctx, self.batch)], weights, mean=several)
+        self.counts.copy_(counts)  # the record is of the steps alone
         return shaped(CG(self.products, damping="auto")(A, b).x, weights)
 
     def descend(self, ctx: Context, c: Tensor, signal: Tensor, images: int) -> float:

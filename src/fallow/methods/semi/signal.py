@@ -42,7 +42,7 @@ def cosines(
 ) -> Tensor:
     """cos(∂L_V/∂W, ∂ℓ_u/∂W) for each image, W being the weights and biases of the last layer.
 
-    There ∂ℓ_u/∂W = (p_u − y_u) hᵤᵀ, an outer product with the features h (and a 1 for the bias), so that two forward
+    There ∂ℓ_u/∂W = (p_u − y_u) hᵤᵀ, an outer product with the features h (and a 1 for a bias), so that two forward
     passes are all it takes. Without the norm, images with large gradients would decide, and foreign ones have large
     gradients. ``mean`` averages over processes, of which each has its share of the validation images.
     """
@@ -67,4 +67,4 @@ def _outer(model: nn.Module, head: nn.Linear, x: Tensor, label: Tensor) -> tuple
     finally:
         hook.remove()
     h = seen[0]
-    return error(output, label), torch.cat([h, torch.ones_like(h[:, :1])], 1)
+    return error(output, label), h if head.bias is None else torch.cat([h, torch.ones_like(h[:, :1])], 1)
