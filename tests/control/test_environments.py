@@ -67,6 +67,8 @@ def test_bad_environments_say_what_would_be_right() -> None:
         load_environment("navigation:horizon=0")
     with pytest.raises(RequestError, match="shows nothing"):
         Navigation(shots=1, horizon=1)
+    with pytest.raises(RequestError, match="shows nothing"):
+        load_environment("halfcheetah-direction:horizon=1", shots=1)
 
 
 def test_without_the_extra_there_is_a_line_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

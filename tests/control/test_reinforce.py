@@ -91,6 +91,8 @@ def test_bad_requests_say_what_would_be_right() -> None:
         fallow.fewshot(None, fallow.Sinusoid(), "maml-trpo")
     with pytest.raises(RequestError, match=r"cannot take observations of shape \(2,\)"):
         reinforce(torch.nn.Linear(3, 2), navigation(), "maml", **FEW)
+    with pytest.raises(RequestError, match=r"cannot take observations of shape \(2,\)"):
+        reinforce(torch.nn.Linear(2, 2).double(), navigation(), "maml", **FEW)
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from fallow.base.errors import RequestError
+from fallow.base.numbers import MOST, require_whole
 from fallow.base.seeds import mix
 from fallow.data.targets import Numbers, Target
 from fallow.data.tasks.base import SPLITS, Tasks, TaskStream
@@ -64,6 +66,12 @@ class Environment(Tasks):
     per_epoch: int = 10
     val_tasks: int = 20
     test_tasks: int = 40
+
+    def __post_init__(self) -> None:
+        for key in ("shots", "horizon"):
+            require_whole(key, getattr(self, key), 1, MOST)
+        if self.shots * self.horizon < 2:
+            raise RequestError("one trajectory of one step shows nothing: give more shots, or a longer horizon")
 
     @property
     def target(self) -> Target:

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from fallow.base.errors import RequestError
-from fallow.base.numbers import MOST, require_whole
 from fallow.data.environments.base import Environment
 from fallow.data.tasks.base import BLOCK
 
@@ -79,8 +78,7 @@ class HalfCheetah(Environment):
     goal: str = "direction"
 
     def __post_init__(self) -> None:
-        for key in ("shots", "horizon"):
-            require_whole(key, getattr(self, key), 1, MOST)
+        super().__post_init__()
         try:
             import gymnasium  # noqa: F401
             import mujoco.rollout  # noqa: F401

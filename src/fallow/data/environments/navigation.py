@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fallow.base.errors import RequestError, unknown
-from fallow.base.numbers import MOST, is_finite, require, require_whole
+from fallow.base.errors import unknown
+from fallow.base.numbers import is_finite, require
 from fallow.data.environments.base import Environment
 from fallow.data.tasks.base import BLOCK
 
@@ -51,10 +51,7 @@ class Navigation(Environment):
         if self.setting not in SETTINGS:
             raise unknown("setting of navigation", self.setting, SETTINGS)
         require(is_finite(self.clip) and self.clip > 0, "clip", self.clip, "above 0")
-        for key in ("shots", "horizon"):
-            require_whole(key, getattr(self, key), 1, MOST)
-        if self.shots * self.horizon < 2:
-            raise RequestError("one trajectory of one step shows nothing: give more shots, or a longer horizon")
+        super().__post_init__()
 
     def block(self, split: str, draw: torch.Generator) -> tuple[Tensor, ...]:
         """Goal and start of every task (tasks, 4)."""

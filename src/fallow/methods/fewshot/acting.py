@@ -98,7 +98,7 @@ class ActingMAML(FewShotMethod):
             if piece.role not in ROLES or type(piece).weights is not Piece.weights:
                 raise RequestError(f"{piece.name} is for tasks of examples: it has no part in learning to act")
         self.environment: Environment = ctx.data
-        x = torch.zeros(2, *self.environment.shape, device=ctx.device, dtype=next(ctx.model.parameters()).dtype)
+        x = torch.zeros(2, *self.environment.shape, device=ctx.device, dtype=ctx.train.kind)
         try:
             ctx.model(x)
         except (RuntimeError, IndexError, TypeError, AttributeError, ValueError) as error:
