@@ -295,6 +295,13 @@ def test_prototypes_and_nearness() -> None:
     torch.testing.assert_close(nearness(query, centres)[0, 3, 1], expected, atol=1e-4, rtol=1e-4)
 
 
+def test_nearness_is_exact_where_features_are_far_from_zero() -> None:
+    draw = torch.Generator().manual_seed(0)
+    query, centres = (300 + torch.randn(1, n, 8, generator=draw) for n in (30, 5))  # many: by a matrix product
+    expected = -(query.double()[:, :, None] - centres.double()[:, None]).square().sum(-1)
+    torch.testing.assert_close(nearness(query, centres).double(), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_a_head_is_fitted_by_gradient_descent() -> None:
     torch.manual_seed(0)
     features, y = torch.randn(2, 6, 4).double(), torch.tensor([[0, 1, 2, 0, 1, 2]]).repeat(2, 1)

@@ -27,7 +27,8 @@ def prototypes(support: Tensor, y: Tensor, ways: int) -> Tensor:
 
 def nearness(query: Tensor, centres: Tensor) -> Tensor:
     """−‖f(x) − c_k‖², the logits of equation 2: (tasks, m, ways)."""
-    return -torch.cdist(query, centres).square()
+    exact = "donot_use_mm_for_euclid_dist"  # ‖a‖² + ‖b‖² − 2ab cancels where features are far from 0
+    return -torch.cdist(query, centres, compute_mode=exact).square()
 
 
 @dataclass(eq=False)
