@@ -15,7 +15,7 @@ from fallow.comparison.findings import Findings, Setting, find, judge
 from fallow.comparison.race import ACCURACY, Rules, Runner, steps
 from fallow.comparison.yardsticks import Measured, said
 from fallow.data import Data, Examples
-from fallow.evaluate.metrics import CLASSES, NUMBERS
+from fallow.evaluate.metrics import CLASSES, LABELS, NUMBERS
 from fallow.evaluate.race import repeated_interval, sequential_p, visible
 from fallow.evaluate.statistics import holm
 
@@ -218,6 +218,22 @@ def test_gains_that_happen_to_be_equal_are_known_no_better_than_to_an_example() 
         setting = judge(every, described, 0.0, "passes", metric, Rules((4, 5), 4))
         assert setting.race.grain == pytest.approx(by)
         assert setting.row("ema").verdict == "undecided"
+
+
+def test_ties_of_ranks_are_no_proof_that_nothing_differs() -> None:
+    """Perfect with four seeds on ten examples of each class, as is often a method that fails with one seed in ten."""
+    few = Examples(torch.zeros(20, 6), (torch.arange(20) < 10).long())
+    data = Data("data", few, few, few, ["a", "b"], (6,))
+    perfect = [replace(o, test=1.0) for method in ("long", "ema") for o in runs(method, 1.0, seeds=range(4))]
+    metric = CLASSES["auroc"]
+    setting = judge(perfect, DESCRIBED | {"steps": steps(data, metric)}, 0.0, "passes", metric, Rules((4, 5), 4))
+    assert setting.race.grain == 1 / 200  # a tie of one pair in a hundred
+    assert setting.row("ema").verdict == "undecided"
+    labels = Examples(torch.zeros(20, 6), torch.tensor([[1.0, 0, 1], [0, 0, 1]]).repeat(10, 1))  # half, none, all
+    several = Data("data", labels, labels, labels, ["a", "b", "c"], (6,))
+    assert [steps(several, LABELS[name]) for name in ("macro-auroc", "map", "f1")] == [100, 110, 10]
+    alike = Examples(torch.zeros(20, 6), torch.zeros(20).long())
+    assert steps(Data("data", alike, alike, alike, ["a", "b"], (6,)), metric) == 20
 
 
 def test_the_control_is_the_best_on_validation_whatever_test_says() -> None:

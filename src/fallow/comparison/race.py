@@ -6,22 +6,32 @@ does not depend on which ended first, and a race that was killed comes to the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fallow.evaluate.allocation import Race, Scores, next_runs
 from fallow.evaluate.metrics import CLASSES, Metric
 from fallow.evaluate.race import LOOKS
 
+Counts: TypeAlias = NDArray[np.int64]
+
 BASELINE = "normal"  # ordinary training for the epochs of one generation
 CONTROLS = ("long", "restart")  # the same compute as the methods, and nothing else
 TASKS_CONTROL = "maml"  # of methods that learn from tasks
 ACCURACY = CLASSES["accuracy"]
-BY_CLASS = ("balanced-accuracy", "macro-f1")  # they move by whole examples, too, by the most in the rarest class
+BY_CLASS: dict[str, Callable[[Counts, Counts], Counts]] = {  # in how many steps the part of a class or label moves,
+    "balanced-accuracy": lambda held, others: held,  # by the numbers of examples that have it and have it not
+    "macro-f1": lambda held, others: held,
+    "auroc": lambda held, others: held * others,
+    "macro-auroc": lambda held, others: held * others,
+    "map": lambda held, others: held * (held + 1),
+    "f1": lambda held, others: held,
+}
 HELD = 2  # seeds on which runners are tuned, where they are: none of them races
 SAME = 0.005  # of a share: half a point makes no difference in practice
 
@@ -87,12 +97,16 @@ class Rules:
 
 
 def steps(data: Any, metric: Metric) -> int:
-    """In how many steps a score on test goes from 0 to 1: its examples, or the classes times the rarest one's."""
+    """In how many steps a score on test goes from 0 to 1: its examples, or the classes or labels times those of the one
+    that moves in the fewest.
+    """
     y = getattr(data.test, "y", None) if metric.name in BY_CLASS else None
     if y is None:
         return int(data.describe()["sizes"]["test"])
-    counts = np.unique(np.asarray(y), return_counts=True)[1]
-    return len(counts) * int(counts.min())
+    y = np.asarray(y)
+    counts = y.astype(np.int64).sum(0) if y.ndim > 1 else np.unique(y, return_counts=True)[1]
+    held = counts[(counts > 0) & (counts < len(y))]
+    return len(held) * int(BY_CLASS[metric.name](held, len(y) - held).min()) if len(held) else len(y)
 
 
 def plain(method: str) -> bool:
