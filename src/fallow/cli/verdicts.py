@@ -31,7 +31,7 @@ def verdicts(comparison: Comparison, findings: Findings) -> None:
                 print(f"note: {row.relearning}")
         _tuning(setting, comparison.plan.tune)
         if setting.labels is not None:
-            print(setting.labels.sentence())
+            print(setting.forecast)
         elif comparison.plan.labels:
             print("What more labels would bring cannot be said: too few runs ended, or no error on test is left.")
     if findings.across is not None and findings.across.methods:

@@ -131,6 +131,12 @@ class Setting:
         return [f"{listed(names)} ({sentence})" for sentence, names in methods.items()]
 
     @property
+    def forecast(self) -> str:
+        """What more labels would bring, in words; "" where that is not known."""
+        better = [row.method for row in self.rows if row.verdict == "better"]
+        return "" if self.labels is None else self.labels.sentence(better)
+
+    @property
     def overlap(self) -> float:
         """Where every seed carves another test set: its size by that of the pool to train on, else 0."""
         return self.race.overlap

@@ -7,8 +7,8 @@ steps of a training are those of the race, so that sizes differ in their labels 
 from __future__ import annotations
 
 import dataclasses
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from fallow.comparison.race import BASELINE, Runner, plain
 from fallow.evaluate.labels import FURTHEST, LearningCurve, curve, worth
 from fallow.evaluate.metrics import Metric
-from fallow.evaluate.statistics import Estimate
+from fallow.evaluate.statistics import Estimate, level_means
 from fallow.experiment import Run
 from fallow.report.charts import Axis, Line, lines
 from fallow.report.shown import Shown
@@ -48,17 +48,18 @@ class LabelCurves:
     best: Learned | None  # of the methods; None: there are only controls
     worth: float | None  # labels with which the control would be as good as the best method; None: beyond twice
 
-    def sentence(self) -> str:
-        """In words."""
+    def sentence(self, better: Collection[str]) -> str:
+        """In words; what a method saves may be chance unless it is one of those shown to be ``better``."""
         shown, most = Shown.of(self.metric), self.control.labels[-1]
         said = [f"With twice the labels ({2 * most:,}), {_forecast(self.control, shown)}"]
         if self.best is not None:
             said.append(_forecast(self.best, shown))
+            doubt = "" if self.best.method in better else ", which may be chance"
             if self.worth is None:
-                said.append(f"{self.best.method} is worth more than doubling the labels")
+                said.append(f"{self.best.method} is worth more than doubling the labels{doubt}")
             elif self.worth > most:
                 more = f"{round(self.worth - most):,}"
-                said.append(f"{self.best.method} is worth about {more} labels to {self.control.method}")
+                said.append(f"{self.best.method} is worth about {more} labels to {self.control.method}{doubt}")
             else:
                 said.append(f"{self.best.method} saves no labels")
         return "; ".join(said) + "."
@@ -100,11 +101,13 @@ def part(run: Run, labels: int, examples: int) -> Run:
 
 
 def runners(entries: Sequence[Runner], metric: Metric) -> list[str]:
-    """The best control and the best method by their means on validation, of the runs that are done."""
-    values: dict[str, list[float]] = {}
+    """The best control and the best method by their means on validation, as in the table: as if all had all seeds."""
+    values: dict[str, dict[int, float]] = {}
     for entry in entries:
-        values.setdefault(entry.method, []).extend([] if entry.val is None else [entry.val])
-    means = {name: metric.worth(statistics.fmean(here) if here else None) for name, here in values.items()}
+        if entry.val is not None and math.isfinite(entry.val):
+            values.setdefault(entry.method, {})[entry.seed] = entry.val
+    known = level_means(values)
+    means = {entry.method: metric.worth(known.get(entry.method)) for entry in entries}
     ranked = sorted(means, key=lambda name: (-means[name], name))  # whoever ended first
     controls = [name for name in ranked if plain(name) and name != BASELINE]
     methods = [name for name in ranked if not plain(name)]

@@ -143,7 +143,7 @@ def _inside(say: Any, part: View, level: int, explain: bool, shown: Shown) -> li
     if part.race:
         found.append(Section("The race", [say.race(part, explain)], f"{part.anchor}-race"))
     if part.labels and part.setting.labels:
-        body = [paragraph(part.setting.labels.sentence()), paragraph(LABELS, kind="note"), figure(part.labels)]
+        body = [paragraph(part.setting.forecast), paragraph(LABELS, kind="note"), figure(part.labels)]
         found.append(Section("More labels", body, f"{part.anchor}-labels"))
     if part.calibration:
         found.append(Section("Calibration", [say.calibration(part)], f"{part.anchor}-calibration"))

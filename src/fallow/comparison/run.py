@@ -348,7 +348,12 @@ def describe(comparison: Comparison, findings: Findings) -> dict[str, Any]:
                 ],
                 "transfer": {name: each.describe() for name, each in comparison.transfers.items()},
                 "labels": [
-                    {"data": setting.data, "model": setting.model, **_curves(setting.labels)}
+                    {
+                        "data": setting.data,
+                        "model": setting.model,
+                        **_curves(setting.labels),
+                        "sentence": setting.forecast,
+                    }
                     for setting in findings.settings
                     if setting.labels is not None
                 ],
@@ -367,4 +372,4 @@ def _curves(found: LabelCurves) -> dict[str, Any]:
         for key, each in (("control", found.control), ("best", found.best))
         if each is not None
     }
-    return both | {"worth": found.worth, "sentence": found.sentence()}
+    return both | {"worth": found.worth}
