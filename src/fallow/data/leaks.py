@@ -99,9 +99,8 @@ def absent(parts: dict[str, Any], classes: Sequence[str]) -> list[str]:
             held = set(part.y.unique().tolist())
             lacking = [name for place, name in enumerate(classes) if place not in held]
             if lacking:
-                others = f" and {len(lacking) - 1} more classes have" if len(lacking) > 1 else " has"
                 them = "them" if len(lacking) > 1 else "it"
-                found.append(f"{lacking[0]!r}{others} no {words} examples: scores there do not cover {them}.")
+                found.append(f"{_and_others(lacking)} no {words} examples: scores there do not cover {them}.")
     return found
 
 
@@ -129,6 +128,16 @@ def unlike(target: Target, y: Tensor) -> list[str]:
                 f"says little about the others: consider {instead}--metric mae."
             )
     return found
+
+
+def _and_others(names: Sequence[str]) -> str:
+    """The first of the classes and how many more have something: a subject and its verb.
+
+    >>> [_and_others(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])]
+    ["'a' has", "'a' and 1 other class have", "'a' and 2 other classes have"]
+    """
+    more = len(names) - 1
+    return f"{names[0]!r}" + (f" and {more} other class{'es' * (more > 1)} have" if more else " has")
 
 
 def uneven(y: Tensor, classes: Sequence[str]) -> str:
