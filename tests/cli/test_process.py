@@ -90,3 +90,12 @@ def test_every_public_name_is_there() -> None:
 
     assert sorted(fallow.__all__) == sorted(fallow._HOME)
     assert all(getattr(fallow, name) is not None for name in fallow.__all__)
+
+
+def test_a_closed_standard_error_does_not_stop_the_work(run: Run) -> None:
+    command = [sys.executable, "-m", "fallow", *WORDS[:-4], "--epochs", "1", "--out", "unseen"]
+    code = "import os, sys; os.close(2); os.execv(sys.argv[1], sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", code, *command], stdout=subprocess.PIPE, env=ENVIRONMENT, text=True)
+    assert done.returncode == 0
+    assert "kept in unseen" in done.stdout
+    assert Path("unseen/result.json").exists()

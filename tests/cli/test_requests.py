@@ -184,3 +184,18 @@ def test_a_bug_is_not_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparing, "prepare", fit)
     with pytest.raises(KeyError):
         run("train", "digits")
+
+
+def test_names_in_data_cannot_steer_the_terminal(run: Run, images: Path) -> None:
+    (images / "cat").rename(images / "\x1b[2Jcat")
+    common = ("--model", "mlp:hidden=4", "--epochs", 1, "--generations", 1)
+    outcomes = [
+        run("train", images, *common, "--out", "evil"),
+        run("predict", "evil", images),
+        run("predict", "evil", images, "no\x1b[2J/file"),
+        run("predict", "no\x1b[2J/run", images),
+    ]
+    assert [outcome.code for outcome in outcomes] == [0, 0, 1, 2]
+    for outcome in outcomes:
+        assert "\x1b" not in outcome.out + outcome.err
+        assert "\\x1b[2J" in outcome.out + outcome.err

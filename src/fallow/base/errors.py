@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from fallow.base.names import visible
+
 
 class FallowError(Exception):
     """The base of every error that fallow raises on purpose; ``str(error)`` is one line."""
@@ -33,7 +35,7 @@ class Stopped(FallowError):
 
 def plain_warnings() -> None:
     """Show warnings as notes of one line each: whoever types a command need not see where in the code they are."""
-    warnings.formatwarning = lambda message, *_, **__: f"note: {message}\n"
+    warnings.formatwarning = lambda message, *_, **__: f"note: {visible(str(message))}\n"
 
 
 def first_line(error: BaseException) -> str:

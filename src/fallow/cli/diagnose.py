@@ -11,6 +11,7 @@ import typer
 
 from fallow.base.errors import RequestError
 from fallow.base.lock import alone
+from fallow.base.names import visible
 from fallow.base.numbers import require_whole
 from fallow.cli import options
 from fallow.cli.wrapper import answer
@@ -66,7 +67,7 @@ def diagnose(
             from fallow.cli.display import duration
 
             left = f", {duration((time.monotonic() - began) / done * (1 - done))} left" if done else ""
-            print(f"\r\x1b[K{100 * done:3.0f} %{left}: {now}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{100 * done:3.0f} %{left}: {visible(now)}", end="", file=sys.stderr, flush=True)
 
     looked = subjects(runs, data=data, weights=weights, generations=generations, examples=examples, trusted=model or ())
     refuse_unused(model or (), [str(record_of(subject.folder)["model"]) for subject in looked])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
+
+from fallow.base.names import visible
 
 if TYPE_CHECKING:
     from fallow.core.context import Context
@@ -17,7 +19,21 @@ QUIET = False  # set by --quiet
 def say(text: str) -> None:
     """A remark for whoever watches."""
     if not QUIET:
-        print(text, file=sys.stderr, flush=True)
+        print(visible(text), file=sys.stderr, flush=True)
+
+
+class Visible:
+    """Standard output, with control characters written out: only progress, on standard error, needs them itself."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what a terminal may show."""
+        return self.stream.write(visible(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 def live() -> bool:

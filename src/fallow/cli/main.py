@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextlib import redirect_stdout
 from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
 from fallow.base.errors import FallowError, plain_warnings
+from fallow.base.names import visible
 from fallow.cli import display
 from fallow.cli.atlas import atlas
 from fallow.cli.catalogue import catalogue
@@ -70,6 +72,9 @@ def fallow(
 def main() -> None:
     """Run the command line: exit code 0 done, 1 the work failed, 2 the request was wrong."""
     plain_warnings()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us; the next file would take its number
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show "…" is no reason to fail
@@ -77,7 +82,8 @@ def main() -> None:
         words = sys.argv[1:] or ["--help"]
         if "--quiet" in words:
             words = ["--quiet", *(word for word in words if word != "--quiet")]
-        code = app(words, prog_name="fallow", standalone_mode=False)
+        with redirect_stdout(display.Visible(sys.stdout)):
+            code = app(words, prog_name="fallow", standalone_mode=False)
         if code == 130:  # typer has caught the Ctrl-C itself
             _say("stopped")
     except FallowError as error:
@@ -100,4 +106,4 @@ def main() -> None:
 
 
 def _say(text: str) -> None:
-    print("fallow:", " ".join(text.split()), file=sys.stderr)
+    print("fallow:", visible(" ".join(text.split())), file=sys.stderr)
