@@ -100,6 +100,7 @@ def test_a_comparison_uses_its_winner(run: Run, cats: Path) -> None:
         (["mine", "images/cat/0.png"], "there is no folder mine: did you mean mine-quick?"),
         (["images", "images/cat/0.png"], "images holds no run"),
         (["strange", "images/cat/0.png"], "strange holds no run"),
+        (["deep", "images/cat/0.png"], "deep holds no run"),
         (["half", "images/cat/0.png"], "half has no best.safetensors: the run is not finished: resume it first"),
         (
             ["old", "images/cat/0.png"],
@@ -119,6 +120,8 @@ def test_what_cannot_be_predicted(words: list[str], answer: str, run: Run) -> No
     }.items():
         Path(name).mkdir()
         Path(name, "run.json").write_text(json.dumps(content))
+    Path("deep").mkdir()
+    Path("deep/run.json").write_text("[" * 100_000)  # deeper than Python's stack
     Path("broken.png").write_bytes(Path("images/cat/0.png").read_bytes()[:60])
     Path("text.png").write_text("hello")
     Path("empty").mkdir()

@@ -19,6 +19,7 @@ from fallow.base.errors import RequestError
 from fallow.base.spec import parse
 from fallow.core.settings import Settings
 from fallow.data import add_unlabelled, load
+from fallow.data.given import from_paths
 from fallow.data.normalise import normalise
 from fallow.data.sources import idx
 
@@ -74,6 +75,8 @@ def test_an_archive_that_cannot_be_held_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(npz, "memory", lambda: 1 << 20)
     with pytest.raises(RequestError, match="more than half of this machine's memory"):
         load(tmp_path / "zeros.npz")
+    with pytest.raises(RequestError, match="more than half of this machine's memory"):  # to predict, too
+        from_paths([tmp_path / "zeros.npz"], (100,), pictures=False)
 
 
 def test_an_unknown_home_is_refused() -> None:

@@ -23,7 +23,7 @@ from fallow.data.layout import numeric, on_white
 from fallow.data.prose import columns_of_texts, texts_of
 from fallow.data.sources.each import texts_below
 from fallow.data.sources.listed import images_of
-from fallow.data.sources.npz import XS, examples_of
+from fallow.data.sources.npz import XS, examples_of, fits
 from fallow.data.sources.places import files_below
 from fallow.data.sources.table import SUFFIXES as TABLES
 from fallow.data.sources.table import as_trained, decoded, read_cells, written
@@ -89,7 +89,7 @@ def from_paths(
 def from_texts(examples: Any, count: int, stood: bool | str | Sequence[str] = True) -> Given:
     """Texts in an array of strings (N, or N×2 for pairs), bytes as the data hold them, or files of texts.
 
-    Files are .npz with the arrays that training has; .txt, an example a line, the two texts of a pair parted by a tab,
+    Files are .npz with the arrays that training has; .txt, an example a line, a tab between the two texts of a pair,
     but an example a file where the texts of training ``stood`` in "files", which may be given as folders; or tables,
     with the columns in which those of training stood, or else those that hold texts.
     """
@@ -153,7 +153,7 @@ def _texts(path: Path, count: int, columns: Sequence[str]) -> NDArray[Any]:
         rows = {number: line.strip("\n").split("\t") for number, line in lines if line.strip()}
         if wrong := next((number for number, row in rows.items() if len(row) != count), None):
             several = f"{len(rows[wrong])} text{'s' * (len(rows[wrong]) > 1)}"
-            raise RequestError(f"line {wrong} of {path} has {several}: give {count}, parted by a tab")
+            raise RequestError(f"line {wrong} of {path} has {several}: give {count}, separated by a tab")
         found = np.array(list(rows.values()))
     else:
         raise RequestError(f"{path} is of no known kind: give .npz, .txt or .csv files of texts")
@@ -288,6 +288,7 @@ def _npz(path: Path) -> Any:
             raise RequestError(f"{path} holds {', '.join(archive.files) or 'nothing'}: name the array of examples x")
         if others := [found[name] for name in wanted if name in found and found[name] != key]:
             warnings.warn(f"of {path} only {key} is predicted, not {', '.join(others)}", stacklevel=2)
+        fits(path, archive, [key])
         return examples_of(path, archive, found, key)
 
 

@@ -125,10 +125,11 @@ def record_of(folder: Path) -> dict[str, Any]:
     check_exists(folder)
     try:
         record = json.loads((folder / "run.json").read_text("utf-8"))
-        if isinstance(record["settings"]["seed"], int) and {"method", "data", "model"} <= record.keys():
+        known = {"method", "data", "model"} <= record.keys() and isinstance(record["data"], dict)
+        if known and isinstance(record["settings"]["seed"], int):
             return record
         raise ValueError("it lacks the method, the data or the model")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         lost = f"{folder} holds no run, or its run.json is damaged ({first_line(error)})"
         raise RequestError(f"{lost}: give folders of fallow train, or of fallow compare") from error
 

@@ -218,7 +218,7 @@ def _read(folder: Path) -> dict[str, Any]:
         record = json.loads((folder / "run.json").read_text("utf-8"))
         if _sound(record):
             return record
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
     raise RequestError(
         f"{folder} holds no run, or its run.json is damaged: give the folder of a run, or of a complete comparison"

@@ -59,7 +59,7 @@ def _parts(path: Path, archive: Any, target: str | None, as_: str | None, groups
             f"{path} holds {', '.join(archive.files) or 'nothing'}: "
             "name its arrays x and y, or x_train, y_train, x_test, y_test (x_val, y_val)"
         )
-    _fits(path, archive, [key for pair in keys.values() if pair is not None for key in pair])
+    fits(path, archive, [key for pair in keys.values() if pair is not None for key in pair])
     pairs = {
         part: (examples_of(path, archive, found, pair[0]), _read(path, archive, pair[1]))
         for part, pair in keys.items()
@@ -114,7 +114,7 @@ def _groups(
     return given
 
 
-def _fits(path: Path, archive: Any, keys: list[str]) -> None:
+def fits(path: Path, archive: Any, keys: list[str]) -> None:
     """Refuse what memory cannot hold before it is read."""
     needed = sum(archive.zip.getinfo(info).file_size for info in archive.zip.namelist() if info[:-4] in keys)
     if needed > memory() // 2:
