@@ -57,7 +57,7 @@ def test_damaged_folders(home: Path) -> None:
         (["train", *SMALL, "--model", ""], "'' has no name"),
         (["train", *SMALL, "--devices", 10**6], "devices is 1000000"),
         (["train", *SMALL, "--method", "ema", "--split", "two"], "unknown module 'two'"),
-        (["semi", "digits", "--labels", 20, "--network", "-inf"], "--network is that of --method confidence"),
+        (["semi", "digits", "--labels", 20, "--network", "-inf"], "--network is for --method confidence"),
         (["semi", "digits", "--labels", 20, "--ood-share", "nan"], "ood_share is nan"),
         (["semi", "digits", "--labels", 20, "--device", "nowhere"], "device 'nowhere' cannot be used here"),
         (["tune", *TUNE, "--grid", 10**9], "grid is 1000000000"),

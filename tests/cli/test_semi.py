@@ -136,7 +136,7 @@ def test_a_training_that_fails_is_told(semi: Run, monkeypatch: pytest.MonkeyPatc
         found = semi(*words)
         assert found.code == 1
         assert re.search(r"\nsupervised +failed: the <b>loss became nan\n", found.out)
-        assert found.troubles == "fallow: trainings that failed: 1, first supervised: the <b>loss became nan\n"
+        assert found.troubles == "fallow: 1 of the runs failed, first supervised: the <b>loss became nan\n"
         assert "failed: the &lt;b&gt;loss became nan" in Path("a/semi.html").read_text("utf-8")
         when["fixmatch"] = True
         patch.setattr(training, "fit", failed)
@@ -177,7 +177,7 @@ def test_names_of_classes_cannot_break_the_page(run: Run, images: Path, tmp_path
         (("--method", "fixmach"), "unknown method 'fixmach': did you mean 'fixmatch'?"),
         (("--method", "fixmatch:treshold=1"), "did you mean 'threshold'?"),
         (("--method", "llf"), "unknown method 'llf'"),
-        (("--controls",), "--controls are those of --method confidence, and this is fixmatch"),
+        (("--controls",), "--controls is for --method confidence, and this is fixmatch"),
         (("--steps", 0), "steps is 0: it must be a whole number from 1"),
         (("--epochs", 0), "epochs is 0"),
         (("--model", "rseent"), "unknown model"),
@@ -206,10 +206,10 @@ def test_weights_that_run_away_are_told_and_nothing_is_lost(semi: Run) -> None:
     away = LEARNED + ",form=plain,rate=1e4,limit=0.5"
     outcome = semi("--method", away, "--no-baseline", "--out", "a")
     assert outcome.code == 1
-    assert outcome.troubles.startswith("fallow: the confidence weights ran away")
+    assert outcome.troubles.startswith("fallow: the confidence weights diverged")
     assert outcome.troubles.count("\n") == 1
     assert "confidence reaches" in outcome.out
     assert json.loads(Path("a/study.json").read_text())["trainings"]["confidence"]["ran_away"]
-    assert "ran away" in Path("a/semi.html").read_text("utf-8")
+    assert "diverged" in Path("a/semi.html").read_text("utf-8")
     assert Path("a/runs/confidence/confidence.safetensors").exists()
     assert Path("a/runs/confidence/last.safetensors").exists()

@@ -102,7 +102,7 @@ def test_checkpoints_that_cannot_be_gone_on_with(train: Run) -> None:
     train("--out", "b", "--seed", 1).done()
     path, whole = Path("a/checkpoint"), Path("a/checkpoint").read_bytes()
     for content, words in (
-        (Path("b/checkpoint").read_bytes(), "is of another run"),
+        (Path("b/checkpoint").read_bytes(), "belongs to another run"),
         (whole.replace(b"checkpoint 1 ", b"checkpoint 9 ", 1), "has checkpoint format 9, this fallow reads format 1"),
         (whole[:-100], "is damaged: delete it to start this run again"),
         (whole[:-1] + bytes([whole[-1] ^ 1]), "is damaged"),

@@ -106,7 +106,10 @@ def test_trainings_that_fail_are_left_out(tune: Run, tmp_path: Path, monkeypatch
 
     point = tuned(lambda *_, weight_decay, seed, **__: weight_decay == pytest.approx(0.1) and seed == 1)
     assert point.code == 1
-    assert point.troubles == "fallow: left out because they failed: 1, first decay-1.0e-01-seed1: the loss became nan\n"
+    assert (
+        point.troubles
+        == "fallow: 1 of the runs failed and were left out, first decay-1.0e-01-seed1: the loss became nan\n"
+    )
     found = {arm["name"]: arm for arm in json.loads(point.out)["arms"]}
     assert found["grid"]["passes"] == [3 * found["none"]["passes"][0], 2 * found["none"]["passes"][1]]
     assert "decay-1.0e-01" not in found["grid"]["decay"][1:]

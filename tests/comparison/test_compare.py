@@ -104,7 +104,7 @@ def test_arrays_are_kept_as_they_are_read(tmp_path: Path) -> None:
 def test_what_cannot_be_kept_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     x, y = torch.zeros(20, 3), torch.arange(20) % 2
     for data, says in (
-        (load((x, y)), "divided already"),
+        (load((x, y)), "split already"),
         (TensorDataset(x, y), "is a TensorDataset that .* numpy.savez"),
         ({"x": x, "y": y}, "is a dict that"),
         ((x, y[:5]), "20 examples but 5 labels"),

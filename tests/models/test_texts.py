@@ -84,7 +84,7 @@ def test_the_default_network_learns_and_predicts(tmp_path) -> None:
     ]
     assert list(found.failed) == [str(tmp_path / "none.txt")]
     (tmp_path / "odd.txt").write_text("sun\train\nfog\n", "utf-8")
-    with pytest.raises(RequestError, match=r"line 2 of .*odd.txt has 1 text: give 2, parted by a tab"):
+    with pytest.raises(RequestError, match=r"line 2 of .*odd.txt has 1 text: give 2, separated by a tab"):
         predictor([tmp_path / "odd.txt"])
 
 

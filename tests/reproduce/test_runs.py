@@ -61,7 +61,7 @@ def test_a_failed_run_costs_its_seed_and_says_why(run: Run, tmp_path: Path, monk
         found = run(*command)
     assert found.code == 1
     assert "failed, llf-3-1: the loss became nan" in found.out
-    assert found.err == "fallow: runs that failed: 2; their seeds are left out: repeat the command\n"
+    assert found.err == "fallow: 2 of the runs failed; their seeds are left out: repeat the command\n"
     before = ended(tmp_path / "reproduced/seal-table2")
     rest = found.out.partition("\n\n")[0]
     whole = run(*command).done()

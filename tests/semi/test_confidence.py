@@ -212,7 +212,7 @@ def test_shuffling_keeps_the_values_and_loses_the_order() -> None:
 
 def test_weights_that_run_away_end_the_meta_updates_and_that_is_said() -> None:
     spec = "confidence:threshold=0.4,warmup=1,every=1,form=plain,rate=10000000.0,limit=3.0"
-    with pytest.warns(RuntimeWarning, match=r"the confidence weights ran away \(their mean is .*no more meta-updates"):
+    with pytest.warns(RuntimeWarning, match=r"the confidence weights diverged \(their mean is .*no more meta-updates"):
         result = fallow.fit(MODEL, foreign(), spec, **SETTINGS)
     assert result.history[-1]["weight_mean"] == 1  # the best so far
     assert len(result.history) == 3  # and the training went on

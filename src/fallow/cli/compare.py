@@ -72,8 +72,10 @@ def compare(
     tasks: Annotated[
         str | None, typer.Option(help="for methods that learn from tasks: 'ways=5,shots=1,per_epoch=500'")
     ] = None,
-    generations: Annotated[int | None, typer.Option(help="the first, ordinary one included (4)")] = None,
-    epochs: Annotated[int | None, typer.Option(help="in each generation; default by the data")] = None,
+    generations: Annotated[
+        int | None, typer.Option(help="number of generations, the first, ordinary one included (4)")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="epochs per generation; default by the data")] = None,
     batch_size: Annotated[int | None, typer.Option(help="examples per step; default by the data")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd or adamw")] = None,
     lr: Annotated[float | None, typer.Option(help="the initial learning rate; default by the data")] = None,

@@ -56,4 +56,4 @@ def reproduce(
     page = write(folder, table, typed())
     answer(table.describe(), as_json, lambda: print(f"{table}\nreport: {page}"))
     if table.failed:
-        raise WorkError(f"runs that failed: {len(table.failed)}; their seeds are left out: repeat the command")
+        raise WorkError(f"{len(table.failed)} of the runs failed; their seeds are left out: repeat the command")

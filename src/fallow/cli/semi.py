@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def semi(
     data: Annotated[str, typer.Argument(help="labelled images: a bundled name (digits) or a path")],
     labels: Annotated[
-        int | None, typer.Option(help="keep this many, balanced over the classes; the other images become unlabelled")
+        int | None, typer.Option(help="labels to keep, balanced over the classes; the other images become unlabelled")
     ] = None,
     method: Annotated[
         str, typer.Option(help="supervised, fixmatch or confidence, with settings: fixmatch:threshold=0.9")
@@ -43,7 +43,7 @@ def semi(
     ] = "scnn:width=8,dense=64",
     network: Annotated[str, typer.Option(help="the confidence network; default: like the model")] = "",
     epochs: options.Epochs = 20,
-    steps: Annotated[int, typer.Option(help="per epoch")] = 50,
+    steps: Annotated[int, typer.Option(help="steps per epoch")] = 50,
     batch_size: Annotated[int, typer.Option(help="labelled images per step")] = 64,
     lr: options.Rate = 0.03,
     augment: Annotated[str, typer.Option(help="the weak augmentation: auto (shifts), or flip+reflect")] = "auto",
@@ -79,9 +79,9 @@ def semi(
         weight_decay=weight_decay, augment=augment, seed=seed,
     )  # fmt: skip
     if controls and plan.kind != "confidence":
-        raise RequestError(f"--controls are those of --method confidence, and this is {plan.kind}")
+        raise RequestError(f"--controls is for --method confidence, and this is {plan.kind}: leave it out")
     if network and plan.kind != "confidence":
-        raise RequestError(f"--network is that of --method confidence, and this is {plan.kind}: leave it out")
+        raise RequestError(f"--network is for --method confidence, and this is {plan.kind}: leave it out")
     folder = out or free_folder(plan.data, plan.kind, seed)
     gpus = 0 if device == "cpu" else torch.cuda.device_count()
     with working(folder, resumes="the same command with --out {folder} resumes it"), Live() as live:
@@ -93,10 +93,10 @@ def semi(
     answer(done.describe() | {"out": str(folder)}, as_json, lambda: _report(done))
     if done.failed:
         name, reason = next(iter(done.failed.items()))
-        raise WorkError(f"trainings that failed: {len(done.failed)}, first {name}: {reason}")
+        raise WorkError(f"{len(done.failed)} of the runs failed, first {name}: {reason}")
     if done.main.ran_away:
         raise WorkError(
-            "the confidence weights ran away: the meta-updates ended there and the best network was kept, "
+            "the confidence weights diverged: the meta-updates ended there and the best network was kept, "
             f"with everything else, in {folder}; try form=cosine or a smaller rate"
         )
 

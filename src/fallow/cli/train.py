@@ -65,8 +65,10 @@ def train(
     metric: options.Metric = None,
     minutes: Annotated[float | None, typer.Option(help="time limit: as many epochs as fit into it")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a first look: a quarter of the epochs")] = False,
-    generations: Annotated[int | None, typer.Option(help="the first, ordinary one included")] = None,
-    epochs: Annotated[int | None, typer.Option(help="in each generation")] = None,
+    generations: Annotated[
+        int | None, typer.Option(help="number of generations, the first, ordinary one included")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="epochs per generation")] = None,
     batch_size: Annotated[int | None, typer.Option(help="examples per step, over all processes")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd or adamw")] = None,
     lr: Annotated[float | None, typer.Option(help="the initial learning rate, or the peak of a one-cycle")] = None,

@@ -22,10 +22,10 @@ def tune(
     per: Annotated[str, typer.Option(help="a decay per layer or per weight")] = "layer",
     solver: Annotated[str, typer.Option(help="identity, neumann, cg, minres or nystrom")] = "identity",
     inner: Annotated[
-        int | None, typer.Option(help="steps between two meta-updates; default: 75 updates per training")
+        int | None, typer.Option(help="steps between two meta-updates; default: 75 updates per run")
     ] = None,
     grid: Annotated[int, typer.Option(help="points of the grid to compare with, from 1e-5 to 0.1")] = 10,
-    seeds: Annotated[int, typer.Option(help="trainings of each kind")] = 1,
+    seeds: Annotated[int, typer.Option(help="seeds: runs of each kind")] = 1,
     keep: options.Train = None,
     val: options.Val = 0.2,
     as_: options.As = None,
@@ -45,7 +45,7 @@ def tune(
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
-    """Learn the weight decay on validation while training, and compare with none and with a grid.
+    """Learn the weight decay on validation while training, and compare it with no decay and with a grid.
 
     Interrupted, the same command resumes it. The settings found are kept for fallow train --settings FILE.
     """
@@ -75,7 +75,7 @@ def tune(
     answer(tuned.describe(), as_json, report)
     if tuned.failed:
         name, reason = next(iter(tuned.failed.items()))
-        raise WorkError(f"left out because they failed: {len(tuned.failed)}, first {name}: {reason}")
+        raise WorkError(f"{len(tuned.failed)} of the runs failed and were left out, first {name}: {reason}")
 
 
 def _report(tuned: Tuned, per: str, grid: int) -> None:

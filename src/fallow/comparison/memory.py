@@ -43,7 +43,7 @@ def keep(data: Any, plan: Plan, folder: Path) -> str:
     """
     if isinstance(data, Data):
         raise RequestError(
-            "data is divided already, and a comparison divides it anew for every seed: give what it was loaded from, "
+            "data is split already, and a comparison splits it anew for every seed: give what it was loaded from, "
             "a name, a path or arrays (x, y)"
         )
     if plan.fewshot:

@@ -151,7 +151,9 @@ class RunFolder:
             state = checkpoint.load(previous)  # a little is trained again, to the same bits
             previous.replace(self.checkpoint)
         if self.run and state.get("run") != self.run:  # only the first process has opened the folder
-            raise RequestError(f"{self.checkpoint} is of another run than run.json: delete it to start this run again")
+            raise RequestError(
+                f"{self.checkpoint} belongs to another run than run.json: delete it to start this run again"
+            )
         return state
 
     def save_weights(self, name: str, state: dict[str, Tensor]) -> None:

@@ -63,7 +63,7 @@ def from_users(
         if cut.train is not None:
             raise RequestError("train=… cannot choose from a DataLoader: pass its Dataset instead")
         length(train)  # refuses one without
-        data.notes.append("The DataLoader is taken as it is: nothing was carved from it.")
+        data.notes.append("The DataLoader is taken as it is: nothing was set aside from it.")
     else:
         _carve(data, train, parts, cut, answers, groups)
     _scale(data, answers)

@@ -121,7 +121,7 @@ def choose(
         notes.append(f"{len(test)} examples{_of(groups, test)}, a fold of {number}, are for testing.")
     elif carve_test:
         pool, test = carve(pool, max(least, round(cut.test * len(y))), seeds[0])
-        notes.append(f"{len(test)} examples{_of(groups, test)} were carved for testing.")
+        notes.append(f"{len(test)} examples{_of(groups, test)} were set aside for testing.")
     if cut.train is not None and cut.train < least:
         raise RequestError(f"train={cut.train} is too few for {least} classes: keep at least one of each")
     if carve_val:
@@ -136,7 +136,7 @@ def choose(
                 )
         kept, carved = carve(pool, wanted, seeds[1])
         pool, val = pool[kept], pool[carved]
-        notes.append(f"{len(val)} training examples{_of(groups, val)} were carved for validation.")
+        notes.append(f"{len(val)} training examples{_of(groups, val)} were set aside for validation.")
     candidates = len(pool)
     if cut.train is not None:
         if cut.train > len(pool):

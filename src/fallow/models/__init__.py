@@ -81,7 +81,7 @@ MODELS: dict[str, ModelEntry] = {
     "autoencoder3d": ModelEntry(Autoencoder3d, "volumes through a code of 8 numbers and back (FAM's), for shapes"),
     "bag": ModelEntry(Bag, "the mean of word embeddings and a hidden layer, for texts and pairs of them"),
     "lite0": ModelEntry(Lite0, "EfficientNet-lite0 with ImageNet's weights (extra: pretrained), for photographs"),
-    "minilm": ModelEntry(MiniLM, "a BERT of six layers that has read much English (extra: text), for texts and pairs"),
+    "minilm": ModelEntry(MiniLM, "a BERT of six layers, pretrained on English (extra: text), for texts and pairs"),
 }
 
 

@@ -141,7 +141,7 @@ def _trainings(study: Study) -> list[Markup]:
     if study.main.ran_away:
         found.append(
             paragraph(
-                "The confidence weights ran away: the meta-updates ended, and the weights with the lowest validation "
+                "The confidence weights diverged: the meta-updates ended, and the weights with the lowest validation "
                 "loss were used from then on."
             )
         )

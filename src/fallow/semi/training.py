@@ -94,7 +94,7 @@ def train(folder: Path, name: str, how: dict[str, Any], frozen: str | None, **so
     data = gather(plan)
     method = _method(plan, name, folder.parent / frozen / "confidence.safetensors" if frozen else None)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="the confidence weights ran away")  # told at the end, by ran_away
+        warnings.filterwarnings("ignore", message="the confidence weights diverged")  # told at the end, by ran_away
         result = fit(
             plan.model, with_validation(data) if name.endswith(MORE) else data, method, out=folder,
             resume=(folder / "run.json").exists(), device=device(), observer=heed, **plan.settings(),

@@ -37,7 +37,7 @@ class Balanced(Method):
     """
 
     name = "balanced"
-    summary = "rare classes weigh more in the loss, or come up more often"
+    summary = "rare classes weigh more in the loss, or are drawn more often"
     ranges: ClassVar = {"by": choice("weights", "sampling")}
 
     by: str = "weights"

@@ -24,7 +24,7 @@ class EMA(Averaging):
     """
 
     name = "ema"
-    summary = "what is evaluated is a moving average of the weights"
+    summary = "a moving average of the weights is evaluated"
     ranges: ClassVar = {"decay": choice(0.9, 0.97, 0.99, 0.997, 0.999)}
 
     decay: float = 0.999

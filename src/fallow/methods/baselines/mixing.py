@@ -44,7 +44,7 @@ class Mixing(Method):
 
 @dataclass(eq=False)
 class Mixup(Mixing):
-    """Inputs and targets are averaged in pairs, in random shares, one for each batch (Zhang et al. 2018, section 1)::
+    """Inputs and targets are averaged in pairs, in random proportions, one a batch (Zhang et al. 2018, section 1)::
 
         x̃ = λ·x + (1 − λ)·x',    loss = λ·L(f(x̃), y) + (1 − λ)·L(f(x̃), y'),    λ ~ Beta(α, α)
 
@@ -52,7 +52,7 @@ class Mixup(Mixing):
     """
 
     name = "mixup"
-    summary = "inputs and targets are averaged in pairs, in random shares"
+    summary = "inputs and targets are averaged in pairs, in random proportions"
     shards = True
     ranges: ClassVar = {"alpha": log(0.1, 2.0)}
 

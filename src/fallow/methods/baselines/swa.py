@@ -29,7 +29,7 @@ class SWA(Averaging):
     """
 
     name = "swa"
-    summary = "late in the training the rate stays up, and what is evaluated is the mean of the epochs' weights"
+    summary = "late in training the rate stays high, and the mean of the weights over those epochs is evaluated"
     ranges: ClassVar = {"start": linear(0.4, 0.9), "rate": log(0.05, 1.0)}
 
     start: float = 0.75  # of the generation that is done when averaging begins

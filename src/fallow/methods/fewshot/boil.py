@@ -21,7 +21,7 @@ class BOIL(Piece):
     """
 
     name = "boil"
-    summary = "all but the head adapts in the inner loop: a task changes its features"
+    summary = "everything but the head adapts in the inner loop: the features change with the task"
     exclusive = ("what adapts",)
 
     def adapted(self, model: nn.Module, names: Sequence[str]) -> list[str]:

@@ -27,7 +27,7 @@ class MultiStepLoss(Piece):
     """
 
     name = "multi-step-loss"
-    summary = "the query loss after every inner step counts, at first all alike, later only the last"
+    summary = "the query loss after every inner step counts: all steps equally at first, later only the last"
     exclusive = ("which steps' losses count",)
 
     until: float = 0.2

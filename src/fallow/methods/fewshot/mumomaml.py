@@ -23,7 +23,7 @@ class MuMoMAML(Piece):
     """
 
     name = "mumomaml"
-    summary = "an embedding of the task scales and shifts what every layer gives, before and while it adapts"
+    summary = "an embedding of the task scales and shifts every layer's output, before and during adaptation"
     exclusive = ("how a task is modulated",)
     role = "modulator"
 

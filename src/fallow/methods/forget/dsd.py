@@ -20,7 +20,7 @@ class DSD(Method):
     """
 
     name = "dsd"
-    summary = "the smallest fifth of the weights is re-drawn at the start of each generation"
+    summary = "the smallest fifth of the weights is reinitialised at the start of each generation"
     generational = True
     forgets = frozenset({"early", "late"})
     ranges: ClassVar = {"fraction": linear(0.1, 0.7)}

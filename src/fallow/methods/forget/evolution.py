@@ -23,7 +23,7 @@ class WELS(Method):
     """
 
     name = "wels"
-    summary = "a random, fixed fifth of the weights is re-drawn at the start of each generation"
+    summary = "a random, fixed fifth of the weights is reinitialised at the start of each generation"
     generational = True
     forgets = frozenset({"early", "late"})
     ranges: ClassVar = {"fraction": linear(0.05, 0.5)}
@@ -57,7 +57,7 @@ class WELSR(WELS):
     """As WELS, with a new random subset s in every generation (LW, equation 1; Taha et al. 2021)."""
 
     name = "welsr"
-    summary = "a random fifth of the weights, another each time, is re-drawn at the start of each generation"
+    summary = "a random fifth of the weights, another each time, is reinitialised at the start of each generation"
 
     def begin_generation(self, ctx: Context) -> None:
         if ctx.clock.generation > 0:
@@ -75,7 +75,7 @@ class KELS(WELS):
     """
 
     name = "kels"
-    summary = "all but the first channels of every layer are re-drawn; the kept part is a slim network of its own"
+    summary = "all but the first channels of every layer are reinitialised; the kept part is a slim network of its own"
     ranges: ClassVar = {"fraction": linear(0.3, 0.9)}
 
     fraction: float = 0.5  # r, of every layer's channels that are kept

@@ -25,7 +25,7 @@ class FC(Method):
     """
 
     name = "fc"
-    summary = "the last fully connected layers (or the head alone) are re-drawn at the start of each generation"
+    summary = "the last fully connected layers (or the head alone) are reinitialised at the start of each generation"
     generational = True
     forgets = frozenset({"late"})  # the last layers, though in an mlp some of them may lie before the split
     ranges: ClassVar = {"layers": choice("all", "head")}

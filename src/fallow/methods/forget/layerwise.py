@@ -40,7 +40,7 @@ class LW(Method):
     """
 
     name = "lw"
-    summary = "block by block from the input: rescale and normalise what is below, re-draw what is above"
+    summary = "block by block from the input: rescale and normalise the layers below, reinitialise those above"
     generational = True
     forgets = frozenset({"early", "late"})
     ranges: ClassVar = {"rescaling": choice(True, False), "normalisation": choice(True, False)}

@@ -22,7 +22,7 @@ class LLF(Method):
     """
 
     name = "llf"
-    summary = "the later layers are re-drawn at the start of each generation, then everything relearns"
+    summary = "the later layers are reinitialised at the start of each generation, then all layers train"
     generational = True
     forgets = frozenset({"late"})
     ranges: ClassVar = {"optimizer_state": choice("reset", "keep")}

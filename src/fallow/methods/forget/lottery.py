@@ -27,7 +27,7 @@ class IMP(Method):
     """
 
     name = "imp"
-    summary = "the smallest fifth of what is left is removed, the rest returns to its initial values"
+    summary = "the smallest fifth of the remaining weights is removed, the rest return to their initial values"
     generational = True
     forgets = frozenset({"early", "late"})
     ranges: ClassVar = {"fraction": linear(0.05, 0.5)}

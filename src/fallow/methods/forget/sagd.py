@@ -26,7 +26,7 @@ class SAGD(Method):
     """
 
     name = "sagd"
-    summary = "every step climbs with a probability that falls to 0 over the training"
+    summary = "every step is an ascent step with a probability that falls to 0 during training"
     exclusive = (DECAY,)
     ranges: ClassVar = {"probability": linear(0.02, 0.3), "scale": log(0.1, 2.0)}
 

@@ -72,7 +72,7 @@ class SEAL(Method):
     """
 
     name = "seal"
-    summary = "the early layers climb for the first quarter of each generation, then everything relearns"
+    summary = "the early layers do gradient ascent for the first quarter of each generation, then all layers descend"
     generational = True
     ranges: ClassVar = {"share": linear(0.1, 0.5)}  # most S forget nothing, and would win as a restart
 

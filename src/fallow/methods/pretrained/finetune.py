@@ -31,7 +31,7 @@ class Finetune(Method):
     """
 
     name = "finetune"
-    summary = "a pretrained network learns on at small rates, the head first, early layers slowest"
+    summary = "a pretrained network is trained further at small rates: the head first, early layers slowest"
     pretrained = True
     keeps_statistics = True
     ranges: ClassVar = {"rate": log(0.001, 0.03), "lowest": log(0.01, 1.0)}
@@ -93,7 +93,7 @@ class LPFT(Finetune):
     """
 
     name = "lp-ft"
-    summary = "probe's head, then a pretrained network learns on at small rates, early layers slowest"
+    summary = "from probe's head, a pretrained network is trained further at small rates, early layers slowest"
 
     ranges: ClassVar = {"rate": log(0.0003, 0.01), "lowest": log(0.01, 1.0)}
 

@@ -35,7 +35,7 @@ class Probe(Method):
     """
 
     name = "probe"
-    summary = "a pretrained network as it is, and the best linear head on its features: seconds"
+    summary = "a pretrained network stays as it is; only the best linear head on its features is trained"
     pretrained = True
     ignores = frozenset({"lr", "weight_decay"})  # it takes no steps, and its strength is chosen on validation
     alone = "it solves for the head at once, and leaves no step to change"

@@ -246,7 +246,7 @@ class ConfidenceNetwork(FixMatch):
         self.stopped = True
         self.confidence.load_state_dict(self.best)
         warnings.warn(
-            f"the confidence weights ran away (their mean is {mean:.3g}) at {ctx.clock}: no more meta-updates, and the "
+            f"the confidence weights diverged (their mean is {mean:.3g}) at {ctx.clock}: no more meta-updates, and the "
             "weights of the lowest validation loss are used; try form=cosine, or a smaller rate",
             RuntimeWarning,
             stacklevel=2,

@@ -46,7 +46,7 @@ class FixMatch(Method):
     """
 
     name = "fixmatch"
-    summary = "learns from unlabelled images too: what is sure on a weak view must hold on a strong one"
+    summary = "learns from unlabelled images too: a confident answer on a weak view must hold on a strong one"
     semi = True
     ranges: ClassVar = {"threshold": choice(0.8, 0.9, 0.95), "weight": log(0.3, 3.0)}
 
