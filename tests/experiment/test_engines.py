@@ -230,6 +230,17 @@ def test_who_speaks_to_a_ray_of_our_own_must_know_its_token() -> None:
     assert done.stdout.split() == ["77", "0"], done
 
 
+@pytest.mark.xdist_group("clusters")
+def test_who_speaks_to_a_dask_of_our_own_must_have_its_certificate() -> None:
+    distributed = pytest.importorskip("distributed")
+    with engines.engine("dask", None, 1) as ours:
+        assert ours.submit(abs, -4).result() == 4
+        address = distributed.default_client().scheduler.address
+        assert address.startswith("tls://127.0.0.1:")
+        with pytest.raises((TypeError, OSError)):
+            distributed.Client(address, timeout=5, set_as_default=False)
+
+
 def listening() -> set[str]:
     """The sockets at which Ray's processes listen, as the kernel writes them."""
     rays: set[str] = set()

@@ -65,6 +65,8 @@ def check(name: str, address: str | None, workers: int | None) -> None:
         _authenticate()
     try:
         importlib.import_module(module)
+        if name == "dask" and address is None:
+            importlib.import_module("cryptography")  # for certificates that strangers lack
     except ImportError as error:
         raise RequestError(f"--engine {name} needs {product}: pip install 'fallow[{name}]'") from error
 
@@ -215,13 +217,14 @@ def _authenticate() -> None:
 def _dask(address: str | None, workers: int | None) -> Iterator[Pool]:
     import dask
     from distributed import Client, KilledWorker, LocalCluster
+    from distributed.security import Security
 
     cluster = None
     with deaf(), dask.config.set({"distributed.scheduler.allowed-failures": 0}):  # we try again ourselves
         if address is None:
             cluster = LocalCluster(
                 n_workers=workers or joblib.cpu_count(), threads_per_worker=1, dashboard_address="127.0.0.1:0",
-                silence_logs=logging.ERROR,
+                silence_logs=logging.ERROR, security=Security.temporary(),  # other users reach the loopback, too
             )  # fmt: skip
         try:
             if address is not None:
