@@ -328,6 +328,9 @@ def test_the_sentence_in_other_cases() -> None:
         r"On data, llf .*; swa is undecided \(a difference below \d\.\d points may go unseen\)\.", unsure
     )
     wild = [replace(o, test=a) for o, a in zip(runs("swa", 0.9), (0.0, 1.0, 0.1, 1.0, 0.3), strict=True)]
+    many = [replace(o, test=100 * (o.test or 0.0)) for o in (*NORMAL, *LONG, *wild)]  # errors of 90, known to 300
+    errors = judge(many, DESCRIBED, 0.3, "passes", NUMBERS["rmse"], RULES)
+    assert "(with so few seeds nothing can be judged)" in Findings([errors], None, None).sentence
     assert (
         "swa is undecided (with so few seeds nothing can be judged)" in found(NORMAL, LONG, wild, overlap=0.3).sentence
     )

@@ -329,6 +329,14 @@ def _span(metric: Metric) -> float:
     return metric.bounds[1] - metric.bounds[0]
 
 
+def _room(setting: Setting) -> float:
+    """The largest difference that a user may hope for: of errors, no more than the control makes."""
+    control = setting.row(setting.control).estimate if setting.control is not None else None
+    if setting.metric.higher or control is None:
+        return _span(setting.metric)
+    return control.mean - setting.metric.bounds[0]
+
+
 def _winner(settings: list[Setting], outcomes: Sequence[Runner]) -> Runner | None:
     """Of the first data set: the best method by its mean on validation, and its best run on validation."""
     if not settings:
@@ -418,7 +426,7 @@ def _unseen(setting: Setting) -> str:
     """What could not have been seen of the methods that are undecided."""
     if not setting.smallest:
         return f"nothing can be judged before {setting.race.looks[0]} seeds"
-    if setting.smallest[0] >= _span(setting.metric):
+    if setting.smallest[0] >= _room(setting):
         return "with so few seeds nothing can be judged"
     least, most = (_size(setting.metric, setting.smallest[end]) for end in (0, -1))
     if least == most:
