@@ -16,6 +16,7 @@ FILES = {  # of --data-dir
     "cifar10_sub": (100, 300),
     "cifar100_sub": (200, 600),
     "pets32": (200, 600),
+    "adrenalmnist3d_64": (100, 300),
 }
 
 

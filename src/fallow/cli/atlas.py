@@ -21,7 +21,7 @@ def atlas(
         str | None, typer.Option(help="numbers of labels to train on, for the data sets named: 100,300 (default: all)")
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="where mnist.npz, pets32.npz and the like are: six more data sets")
+        Path | None, typer.Option(help="where mnist.npz, pets32.npz and the like are: eight more data sets")
     ] = None,
     add_to: Annotated[
         Path | None, typer.Option(help="the atlas.csv of another atlas, to show beside the new settings")
